@@ -1,0 +1,1 @@
+"""Running it: requests in, events out; one loop owns every llama handle."""

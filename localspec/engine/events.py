@@ -1,0 +1,131 @@
+"""What the engine tells a front end: frozen values that cross the process boundary, one per step at most.
+
+Of one request:   Queued, Prefilling*, StepDecoded*, then exactly one of Finished | Cancelled | Failed.
+Of a load:        Loading*, then exactly one of Loaded | LoadFailed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from localspec.engine.metrics import RequestMetrics
+from localspec.errors import LocalspecError
+from localspec.speculative.rejection import Origin
+
+
+class FinishReason(StrEnum):
+    """Why a reply ended."""
+
+    STOP = "stop"  # the model ended its turn, or a stop string appeared
+    LENGTH = "length"  # max_tokens
+    CONTEXT_FULL = "context_full"
+
+
+@dataclass(frozen=True, slots=True)
+class TextSpan:
+    """A piece of the reply and where its last token came from."""
+
+    text: str
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one step did: `n_draft` tokens were proposed, `n_accepted` kept, `tokens` committed (one more, or a cut)."""
+
+    tokens: tuple[int, ...]
+    origins: tuple[Origin, ...]
+    n_draft: int
+    n_accepted: int
+    step_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """The request was accepted. `seed` is the one in use, also when the request left it open."""
+
+    request_id: str
+    seed: int
+    mode_note: str = ""  # why the mode asked for is not the one that runs, when it is not
+
+
+@dataclass(frozen=True, slots=True)
+class Prefilling:
+    """`n_done` of `n_total` prompt tokens are in the target's cache; `n_cached` of them were there before."""
+
+    request_id: str
+    n_done: int
+    n_total: int
+    n_cached: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepDecoded:
+    """One step: the text that it released (possibly none), what it did, and the request's metrics so far."""
+
+    request_id: str
+    spans: tuple[TextSpan, ...]
+    step: Step
+    metrics: RequestMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The reply is complete. `spans` is text that was held back until now."""
+
+    request_id: str
+    spans: tuple[TextSpan, ...]
+    reason: FinishReason
+    metrics: RequestMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The front end asked to stop. `spans` is text that was held back until now."""
+
+    request_id: str
+    spans: tuple[TextSpan, ...]
+    metrics: RequestMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The reply ended with an error; what was sent before it stands."""
+
+    request_id: str
+    error: LocalspecError
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """`fraction` (0 to 1) of `what` ("target", "draft" ...) is loaded."""
+
+    what: str
+    fraction: float
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A pair is ready. Sizes in bytes; `*_name` as the model calls itself, or the file's name."""
+
+    target_name: str
+    draft_name: str | None
+    n_ctx: int
+    n_vocab: int
+    weights_bytes: int
+    gpu_offload: bool
+    has_chat_template: bool
+    speculation_note: str = ""  # why speculation is off for this pair, when it is
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFailed:
+    """Loading ended with an error, or was cancelled."""
+
+    error: LocalspecError
+
+
+RequestEvent = Queued | Prefilling | StepDecoded | Finished | Cancelled | Failed
+TerminalEvent = Finished | Cancelled | Failed
+LoadEvent = Loading | Loaded | LoadFailed

@@ -1,0 +1,132 @@
+"""What a front end asks of the engine: frozen values that cross the process boundary."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from localspec.errors import UsageError
+from localspec.llama.sampling_params import SamplingParams
+
+__all__ = [
+    "DEFAULT_NUM_SPECULATIVE_TOKENS",
+    "DEFAULT_N_CTX",
+    "MAX_NUM_SPECULATIVE_TOKENS",
+    "ChatPrompt",
+    "GenerateRequest",
+    "KvType",
+    "Message",
+    "Mode",
+    "ModelSpec",
+    "PairSpec",
+    "RawPrompt",
+    "SamplingParams",
+]
+
+DEFAULT_N_CTX: Final = 8192
+DEFAULT_NUM_SPECULATIVE_TOKENS: Final = 5
+MAX_NUM_SPECULATIVE_TOKENS: Final = 64
+
+_request_numbers = itertools.count(1)
+
+
+class Mode(StrEnum):
+    """Where drafts come from."""
+
+    DRAFT = "draft"
+    LOOKUP = "lookup"
+    PLAIN = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a chat. `role` is "system", "user" or "assistant"."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    """Messages that the model's chat template turns into tokens, ready for the assistant's turn."""
+
+    messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RawPrompt:
+    """Text that is tokenized as it is, without a template. Special tokens written in it are plain text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateRequest:
+    """One reply to generate. `max_tokens` None means: until the model ends or the context is full.
+
+    Raises:
+        UsageError: a number is out of range.
+    """
+
+    prompt: ChatPrompt | RawPrompt
+    sampling: SamplingParams = SamplingParams()
+    mode: Mode = Mode.DRAFT
+    num_speculative_tokens: int = DEFAULT_NUM_SPECULATIVE_TOKENS
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    request_id: str = field(default_factory=lambda: f"r{next(_request_numbers)}")
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.num_speculative_tokens <= MAX_NUM_SPECULATIVE_TOKENS:
+            raise UsageError(
+                f"num_speculative_tokens is {self.num_speculative_tokens}; "
+                f"it must be between 0 and {MAX_NUM_SPECULATIVE_TOKENS}.",
+                hint="4 to 8 suits most pairs; 0 turns speculation off.",
+            )
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise UsageError(f"max_tokens is {self.max_tokens}; it must be at least 1.", hint="Leave it out for no limit.")
+        if any(not text for text in self.stop):
+            raise UsageError("A stop string is empty; it would end every reply at once.", hint="Give some text.")
+
+
+class KvType(StrEnum):
+    """Storage type of a KV cache. One type for K and V: mixed types leave the GPU in default builds."""
+
+    F32 = "f32"
+    F16 = "f16"
+    BF16 = "bf16"
+    Q8_0 = "q8_0"
+    Q5_1 = "q5_1"
+    Q5_0 = "q5_0"
+    Q4_1 = "q4_1"
+    Q4_0 = "q4_0"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """One model to load. `n_gpu_layers` -1 offloads all layers.
+
+    With `unpacked_from`, a missing file at `path` is first written from that quantized file as F32.
+    """
+
+    path: Path
+    n_gpu_layers: int = -1
+    kv_type: KvType = KvType.F16
+    unpacked_from: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PairSpec:
+    """Everything that the engine needs to load a target and, maybe, its draft model.
+
+    `n_ctx` None: the target's training context, at most DEFAULT_N_CTX. `n_threads` None: one per physical core.
+    """
+
+    name: str
+    target: ModelSpec
+    draft: ModelSpec | None = None
+    n_ctx: int | None = None
+    n_threads: int | None = None

@@ -1,0 +1,120 @@
+"""Every error that localspec raises on purpose.
+
+Each one names the thing and the values in its message, carries a `hint` with the next step, and maps to the exit
+code of the command line. All of them survive pickling, since they cross from the engine process.
+
+    LocalspecError                      1
+    ├── UsageError                      2   a flag, setting or request that cannot be used
+    │   └── ConfigError                 2   the configuration file
+    ├── ModelError                      3   a model or pair that is refused
+    │   ├── ModelFileError              3   missing, a directory, empty, truncated, not GGUF
+    │   ├── UnsupportedModelError       3   unknown architecture, embeddings only
+    │   ├── IncompatiblePairError       3   the draft cannot draft for the target: rule and both values
+    │   └── ChatTemplateError           3   the model's own template fails
+    ├── DoesNotFitError                 4   memory or disk
+    │   ├── ContextFullError            4   more tokens than the context holds
+    │   └── DiskFullError               4
+    └── EngineError                     1   llama.cpp failed while running
+        └── EngineDiedError             1   its process ended
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+
+class LocalspecError(Exception):
+    """Base of the tree: a message that names what went wrong, and a hint that says what to do next."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.__dict__)
+
+
+def _rebuild(cls: type[LocalspecError], state: dict[str, Any]) -> LocalspecError:
+    error = cls.__new__(cls, state["message"])
+    error.__dict__.update(state)
+    return error
+
+
+class UsageError(LocalspecError):
+    """A flag, setting or request that cannot be used as given."""
+
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    """The configuration file or an environment variable holds something that cannot be used."""
+
+
+class ModelError(LocalspecError):
+    """A model or a pair is refused."""
+
+    exit_code = 3
+
+
+class ModelFileError(ModelError):
+    """The file cannot be read as a GGUF model."""
+
+
+class UnsupportedModelError(ModelError):
+    """A well-formed model that cannot generate text here."""
+
+
+class IncompatiblePairError(ModelError):
+    """The draft model cannot draft for the target: `rule` failed on `target_value` and `draft_value`."""
+
+    def __init__(self, message: str, *, rule: str, target_value: str, draft_value: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.rule = rule
+        self.target_value = target_value
+        self.draft_value = draft_value
+
+
+class ChatTemplateError(ModelError):
+    """The chat template of the model raised, is not valid Jinja, or does too much."""
+
+
+class DoesNotFitError(LocalspecError):
+    """Memory or disk does not hold what was asked for."""
+
+    exit_code = 4
+
+
+class ContextFullError(DoesNotFitError):
+    """The prompt has `n_tokens` tokens where the context holds `n_ctx`."""
+
+    def __init__(self, message: str, *, n_tokens: int, n_ctx: int, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.n_tokens = n_tokens
+        self.n_ctx = n_ctx
+
+    @classmethod
+    def for_prompt(cls, n_tokens: int, n_ctx: int) -> Self:
+        return cls(
+            f"The prompt has {n_tokens} tokens; the context holds {n_ctx}, and one is needed for the reply.",
+            n_tokens=n_tokens,
+            n_ctx=n_ctx,
+            hint="Shorten the prompt, start a new chat, or give a larger context with --ctx.",
+        )
+
+
+class DiskFullError(DoesNotFitError):
+    """A file could not be written in full."""
+
+
+class EngineError(LocalspecError):
+    """llama.cpp reported a failure while running."""
+
+
+class EngineDiedError(EngineError):
+    """The engine process ended without being asked to."""

@@ -1,0 +1,1 @@
+"""The door to llama.cpp: the only package that imports llama_cpp."""

@@ -1,0 +1,89 @@
+"""What a request may ask of the sampler: llama.cpp's names, defaults and order of transforms."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Final
+
+from localspec.errors import UsageError
+
+# (low, high) of every bounded number, both ends included.
+_BOUNDS: Final = {
+    "temperature": (0.0, 100.0),
+    "dynatemp_range": (0.0, 100.0),
+    "dynatemp_exponent": (0.0, 100.0),
+    "top_k": (0, 2**31 - 1),
+    "top_p": (0.0, 1.0),
+    "min_p": (0.0, 1.0),
+    "typical_p": (0.0, 1.0),
+    "top_n_sigma": (-1.0, 100.0),
+    "xtc_probability": (0.0, 1.0),
+    "xtc_threshold": (0.0, 1.0),
+    "repeat_penalty": (0.01, 100.0),
+    "repeat_last_n": (-1, 2**31 - 1),
+    "frequency_penalty": (-100.0, 100.0),
+    "presence_penalty": (-100.0, 100.0),
+    "dry_multiplier": (0.0, 100.0),
+    "dry_base": (1.0, 100.0),
+    "dry_allowed_length": (1, 2**31 - 1),
+    "dry_penalty_last_n": (-1, 2**31 - 1),
+    "seed": (0, 2**64 - 1),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """The transforms from logits to the distribution that is sampled.
+
+    Applied in llama.cpp's order: logit bias, penalties, DRY, top-n-sigma, top-k, typical, top-p, min-p, XTC,
+    temperature; a grammar restricts the tokens before all of them. `temperature` 0 is greedy decoding.
+    `repeat_last_n` and `dry_penalty_last_n` of -1 mean the whole context. `seed` None draws a fresh one.
+
+    Raises:
+        UsageError: a value is outside its range; the message names field, value and range.
+    """
+
+    temperature: float = 0.8
+    dynatemp_range: float = 0.0
+    dynatemp_exponent: float = 1.0
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    typical_p: float = 1.0
+    top_n_sigma: float = -1.0
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
+    repeat_penalty: float = 1.0
+    repeat_last_n: int = 64
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    dry_multiplier: float = 0.0
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_penalty_last_n: int = -1
+    dry_sequence_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    grammar: str | None = None
+    json_schema: str | None = None
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            bounds = _BOUNDS.get(field.name)
+            value = getattr(self, field.name)
+            if bounds is None or value is None:
+                continue
+            low, high = bounds
+            if math.isnan(value) or not low <= value <= high:
+                raise UsageError(
+                    f"{field.name} is {value}; it must be between {low} and {high}.",
+                    hint=f"Leave it out for the default, {field.default}.",
+                )
+        if self.grammar is not None and self.json_schema is not None:
+            raise UsageError("A request has both a grammar and a JSON schema.", hint="Give one of them.")
+
+    @property
+    def greedy(self) -> bool:
+        """True when every distribution is one-hot."""
+        return self.temperature <= 0.0

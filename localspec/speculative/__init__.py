@@ -1,0 +1,1 @@
+"""The algorithm of speculative decoding: numpy and the standard library only."""
