@@ -1,13 +1,19 @@
 """The numbers of one request. Formulas: docs/metrics.md.
 
-Times are in seconds on the engine's own clock. "Emission" is one step's release of tokens: a step that commits five
-tokens is one emission, so ITL (the gap between emissions) and TPOT (time per token) differ under speculation.
+Times are in seconds on the engine's own clock. An "emission" is one step's release of tokens: a step that commits five
+tokens is one emission, so ITL (the gap between emissions) and TPOT (the time per token) differ under speculation.
 """
 
 from __future__ import annotations
 
+import bisect
+import time
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
+_RECENT_WINDOW_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +24,10 @@ class RequestMetrics:
     n_cached_tokens: int
     n_tokens: int
     n_steps: int
+    n_plain_steps: int  # steps without a draft
     n_drafted: int
     n_accepted: int
-    acceptance_histogram: tuple[int, ...]  # [j]: steps with a draft that accepted exactly j; plain steps apart
-    n_plain_steps: int
+    acceptance_histogram: tuple[int, ...]  # [j]: steps with a draft that accepted exactly j
     ttft_s: float | None
     tpot_s: float | None
     tokens_per_second: float | None
@@ -54,3 +60,110 @@ class RequestMetrics:
     def overhead_share(self) -> float | None:
         """Share of the step time spent outside llama.cpp."""
         return self.overhead_s / self.step_s if self.step_s else None
+
+
+class MetricsRecorder:
+    """Collects one request's numbers. `now` is the clock, in seconds."""
+
+    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+        self._now = now
+        self._accepted_at = now()
+        self._first_at: float | None = None
+        self._last_at: float | None = None
+        self._n_prompt = self._n_cached = self._n_tokens = self._n_first = 0
+        self._n_steps = self._n_plain_steps = self._n_drafted = self._n_accepted = 0
+        self._histogram: list[int] = []
+        self._gaps: list[float] = []  # sorted: a percentile is an index
+        self._recent: deque[tuple[float, int]] = deque()
+        self._n_recent = 0
+        self._prefill_s = self._draft_s = self._verify_s = self._overhead_s = self._step_s = 0.0
+
+    def prompt(self, n_tokens: int, n_cached: int) -> None:
+        """The prompt was tokenized and `n_cached` of its tokens were found in the cache."""
+        self._n_prompt, self._n_cached = n_tokens, n_cached
+
+    def prefilled(self, seconds: float) -> None:
+        """A chunk of the prompt was decoded."""
+        self._prefill_s += seconds
+
+    def step(
+        self,
+        *,
+        n_tokens: int,
+        n_draft: int,
+        n_accepted: int,
+        draft_s: float,
+        verify_s: float,
+        native_s: float,
+        step_s: float,
+    ) -> None:
+        """A step committed `n_tokens`. `native_s` of its `step_s` were spent in llama.cpp's forward passes."""
+        self._n_steps += 1
+        self._draft_s += draft_s
+        self._verify_s += verify_s
+        self._step_s += step_s
+        self._overhead_s += max(0.0, step_s - native_s)
+        if n_draft:
+            self._n_drafted += n_draft
+            self._n_accepted += n_accepted
+            self._histogram.extend([0] * (n_accepted + 1 - len(self._histogram)))
+            self._histogram[n_accepted] += 1
+        else:
+            self._n_plain_steps += 1
+        self._emitted(n_tokens)
+
+    def _emitted(self, n_tokens: int) -> None:
+        now = self._now()
+        self._n_tokens += n_tokens
+        if self._last_at is None:
+            self._first_at, self._n_first = now, n_tokens
+        else:
+            bisect.insort(self._gaps, now - self._last_at)
+            self._recent.append((now, n_tokens))
+            self._n_recent += n_tokens
+        self._last_at = now
+        while self._recent and self._recent[0][0] < now - _RECENT_WINDOW_S:
+            self._n_recent -= self._recent.popleft()[1]
+
+    def snapshot(self) -> RequestMetrics:
+        """The numbers so far; costs the same at every length of the reply."""
+        now = self._now()
+        tpot = None
+        # The tokens of the first emission arrive together: time per token is over those that came after.
+        n_after_first = self._n_tokens - self._n_first
+        if self._first_at is not None and self._last_at is not None and n_after_first > 0:
+            tpot = (self._last_at - self._first_at) / n_after_first
+        return RequestMetrics(
+            n_prompt_tokens=self._n_prompt,
+            n_cached_tokens=self._n_cached,
+            n_tokens=self._n_tokens,
+            n_steps=self._n_steps,
+            n_plain_steps=self._n_plain_steps,
+            n_drafted=self._n_drafted,
+            n_accepted=self._n_accepted,
+            acceptance_histogram=tuple(self._histogram),
+            ttft_s=None if self._first_at is None else self._first_at - self._accepted_at,
+            tpot_s=tpot,
+            tokens_per_second=1 / tpot if tpot else None,
+            recent_tokens_per_second=self._recent_rate(),
+            itl_p50_s=self._percentile(0.50),
+            itl_p95_s=self._percentile(0.95),
+            prefill_s=self._prefill_s,
+            draft_s=self._draft_s,
+            verify_s=self._verify_s,
+            overhead_s=self._overhead_s,
+            step_s=self._step_s,
+            elapsed_s=now - self._accepted_at,
+        )
+
+    def _recent_rate(self) -> float | None:
+        if self._last_at is None or self._first_at is None:
+            return None
+        span = min(_RECENT_WINDOW_S, self._last_at - self._first_at)
+        return self._n_recent / span if span > 0 else None
+
+    def _percentile(self, q: float) -> float | None:
+        """Nearest rank."""
+        if not self._gaps:
+            return None
+        return self._gaps[min(len(self._gaps) - 1, int(q * len(self._gaps)))]

@@ -28,7 +28,7 @@ __all__ = [
 
 DEFAULT_N_CTX: Final = 8192
 DEFAULT_NUM_SPECULATIVE_TOKENS: Final = 5
-MAX_NUM_SPECULATIVE_TOKENS: Final = 64
+MAX_NUM_SPECULATIVE_TOKENS: Final = 32
 
 _request_numbers = itertools.count(1)
 
@@ -72,7 +72,7 @@ class GenerateRequest:
     """
 
     prompt: ChatPrompt | RawPrompt
-    sampling: SamplingParams = SamplingParams()
+    sampling: SamplingParams = field(default_factory=SamplingParams)
     mode: Mode = Mode.DRAFT
     num_speculative_tokens: int = DEFAULT_NUM_SPECULATIVE_TOKENS
     max_tokens: int | None = None
@@ -87,7 +87,9 @@ class GenerateRequest:
                 hint="4 to 8 suits most pairs; 0 turns speculation off.",
             )
         if self.max_tokens is not None and self.max_tokens < 1:
-            raise UsageError(f"max_tokens is {self.max_tokens}; it must be at least 1.", hint="Leave it out for no limit.")
+            raise UsageError(
+                f"max_tokens is {self.max_tokens}; it must be at least 1.", hint="Leave it out for no limit."
+            )
         if any(not text for text in self.stop):
             raise UsageError("A stop string is empty; it would end every reply at once.", hint="Give some text.")
 

@@ -1,0 +1,60 @@
+"""What the command line says on stderr: errors with their hint, progress, summaries."""
+
+from __future__ import annotations
+
+import sys
+from typing import TextIO
+
+from localspec.engine.events import LoadEvent, Loading
+from localspec.engine.metrics import RequestMetrics
+from localspec.errors import LocalspecError
+
+
+def say(text: str) -> None:
+    """One line for the person, never for a pipe."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def say_error(error: LocalspecError) -> None:
+    """An error and its next step."""
+    say(f"localspec: {printable(error.message)}")
+    if error.hint:
+        say(f"  {printable(error.hint)}")
+
+
+def printable(text: str) -> str:
+    """File names and model names may hold control characters; a terminal must not obey them."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+class LoadProgress:
+    """A load listener: one line that is rewritten on a terminal, silent elsewhere."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._shown = ""
+
+    def __call__(self, event: LoadEvent) -> None:
+        """Show the event."""
+        if not self._stream.isatty():
+            return
+        text = f"{event.what} {event.fraction:4.0%}" if isinstance(event, Loading) else ""
+        if text != self._shown:
+            self._stream.write(f"\r\x1b[K{text}")
+            self._stream.flush()
+            self._shown = text
+
+
+def summary(metrics: RequestMetrics, mode: str) -> str:
+    """One line: how fast it went and why."""
+    parts = [f"{metrics.n_tokens} tokens"]
+    if metrics.tokens_per_second is not None:
+        parts.append(f"{metrics.tokens_per_second:.1f} tokens/s")
+    if metrics.draft_acceptance_rate is not None:
+        parts.append(f"acceptance {metrics.draft_acceptance_rate:.0%} ({metrics.n_accepted}/{metrics.n_drafted})")
+    if metrics.mean_acceptance_length is not None:
+        parts.append(f"{metrics.mean_acceptance_length:.2f} tokens/step")
+    if metrics.ttft_s is not None:
+        parts.append(f"first token after {metrics.ttft_s:.2f} s")
+    return " · ".join([*parts, f"{mode} mode"])

@@ -1,0 +1,75 @@
+"""What crosses the pipe between a front end and the engine process: pickled dataclasses, one after another.
+
+Both ends are ours and of one version; what the engine reads from model files never becomes a pickle of its own making.
+"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from localspec.engine.events import LoadEvent, RequestEvent
+from localspec.engine.requests import GenerateRequest, PairSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Load a pair, in place of the one before. `load_id` comes back with its events."""
+
+    load_id: int
+    pair: PairSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Queue a request."""
+
+    request: GenerateRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Stop a request."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """End the process in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """A load event of the load `load_id`."""
+
+    load_id: int
+    event: LoadEvent
+
+
+Command = Load | Submit | Cancel | Close
+Report = LoadReport | RequestEvent
+
+
+def send(stream: BinaryIO, message: Command | Report) -> None:
+    """Write one message.
+
+    Raises:
+        OSError: the other side is gone.
+    """
+    stream.write(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+    stream.flush()
+
+
+def receive(stream: BinaryIO) -> Command | Report:
+    """Read one message.
+
+    Raises:
+        EOFError: the other side is gone.
+    """
+    try:
+        return pickle.load(stream)  # type: ignore[no-any-return]  # noqa: S301 - from our own process
+    except pickle.UnpicklingError as error:
+        # The other side died in the middle of a message.
+        raise EOFError from error

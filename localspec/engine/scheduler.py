@@ -1,0 +1,236 @@
+"""Which sequences share the next forward pass, and what becomes of each of them afterwards."""
+
+from __future__ import annotations
+
+import logging
+import random
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from localspec.engine.events import Cancelled, Failed, Finished, Queued, RequestEvent, TerminalEvent
+from localspec.engine.loader import LoadedPair
+from localspec.engine.metrics import MetricsRecorder
+from localspec.engine.requests import MAX_NUM_SPECULATIVE_TOKENS, GenerateRequest, Mode
+from localspec.engine.sequence import ActiveSequence
+from localspec.errors import ContextFullError, EngineError, LocalspecError, UsageError
+from localspec.llama.draft_model import DraftModelDrafter
+from localspec.llama.model import Model
+from localspec.llama.sampler import SamplerChain
+from localspec.llama.sequence_cache import SequenceCache
+from localspec.speculative.draft_length import FixedDraftLength
+from localspec.speculative.drafter import Drafter, NoDrafter
+from localspec.speculative.prompt_lookup import PromptLookup
+from localspec.speculative.step import SpeculativeStep
+
+logger = logging.getLogger(__name__)
+
+Emit = Callable[[RequestEvent], None]
+
+
+@dataclass(slots=True)
+class _Slot:
+    """What stays of a sequence between requests: caches that the next prompt may begin with."""
+
+    target: SequenceCache
+    draft: SequenceCache | None
+    lookup: PromptLookup
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    request: GenerateRequest
+    seed: int
+    metrics: MetricsRecorder
+
+
+class Scheduler:
+    """Runs requests over one loaded pair, in steps. Every request that was submitted gets one terminal event."""
+
+    def __init__(self, pair: LoadedPair, emit: Emit, *, n_slots: int = 1) -> None:
+        self._pair = pair
+        self._emit = emit
+        self._waiting: deque[_Waiting] = deque()
+        self._active: list[ActiveSequence] = []
+        self._slot_of: dict[str, _Slot] = {}
+        self._free = [
+            _Slot(
+                target=SequenceCache(pair.target_context, seq_id),
+                draft=SequenceCache(pair.draft_context, seq_id) if pair.draft_context else None,
+                lookup=PromptLookup(),
+            )
+            for seq_id in range(n_slots)
+        ]
+
+    @property
+    def is_idle(self) -> bool:
+        """True when a step would do nothing."""
+        return not self._active and not self._waiting
+
+    def submit(self, request: GenerateRequest) -> None:
+        """Queue a request."""
+        seed = request.sampling.seed
+        seed = secrets.randbits(32) if seed is None else seed
+        _, note = self._mode_of(request)
+        self._waiting.append(_Waiting(request, seed, MetricsRecorder()))
+        self._emit(Queued(request.request_id, seed, note))
+
+    def cancel(self, request_id: str) -> None:
+        """End a request; unknown ids are ignored."""
+        for sequence in self._active:
+            if sequence.request.request_id == request_id:
+                self._end(sequence, sequence.cancelled())
+                return
+        for waiting in self._waiting:
+            if waiting.request.request_id == request_id:
+                self._waiting.remove(waiting)
+                self._emit(Cancelled(request_id, (), waiting.metrics.snapshot()))
+                return
+
+    def fail_all(self, error: LocalspecError) -> None:
+        """End every request with an error."""
+        while self._waiting:
+            self._emit(Failed(self._waiting.popleft().request.request_id, error))
+        for sequence in list(self._active):
+            self._end(sequence, Failed(sequence.request.request_id, error))
+
+    # --- one step ----------------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Admit what fits, then advance every active sequence by one forward pass."""
+        while self._waiting and self._free:
+            self._admit(self._waiting.popleft())
+        prefilling: list[tuple[ActiveSequence, int]] = []
+        stepping: list[ActiveSequence] = []
+        context = self._pair.target_context
+        drafted_s = self._draft_native_s()
+        # Decoding sequences first: a long prompt takes what they leave of the batch.
+        for sequence in sorted(self._active, key=lambda each: each.n_pending):
+            room = context.n_batch - context.n_pending
+            with self._guarded(sequence):
+                if sequence.prefill_draft() and sequence.n_pending <= self._most_pending(room):
+                    sequence.propose(room)
+                    stepping.append(sequence)
+                elif room > 0 and sequence.n_pending > 1:
+                    prefilling.append((sequence, sequence.add_prefill(room)))
+        n_rows = context.n_pending
+        if n_rows == 0:
+            return
+        started = time.perf_counter()
+        try:
+            context.decode()
+        except LocalspecError as error:
+            self._decode_failed([*stepping, *(sequence for sequence, _ in prefilling)], error)
+            return
+        decode_s = time.perf_counter() - started
+        native_s = decode_s + self._draft_native_s() - drafted_s
+        for sequence, n_tokens in prefilling:
+            sequence.prefilled(n_tokens, decode_s)
+            self._emit(sequence.prefilling())
+        for sequence in stepping:
+            with self._guarded(sequence):
+                self._deliver(sequence, sequence.verify(decode_s=decode_s, native_s=native_s, batch_width=n_rows))
+
+    def _most_pending(self, room: int) -> int:
+        """A step may carry the rest of a prompt, so that the first token needs no pass of its own."""
+        if self._pair.max_rollback is not None:
+            # Snapshots of a recurrent state are counted from the start of a batch.
+            return 1
+        return room - 1 - MAX_NUM_SPECULATIVE_TOKENS
+
+    def _deliver(self, sequence: ActiveSequence, events: tuple[RequestEvent, ...]) -> None:
+        for event in events:
+            if isinstance(event, Finished):
+                self._end(sequence, event)
+            else:
+                self._emit(event)
+
+    def _decode_failed(self, sequences: list[ActiveSequence], error: LocalspecError) -> None:
+        for sequence in sequences:
+            sequence.speculation.abandon()
+            sequence.cache.clear()
+            self._end(sequence, Failed(sequence.request.request_id, error))
+
+    def _draft_native_s(self) -> float:
+        return self._pair.draft_context.native_s if self._pair.draft_context else 0.0
+
+    # --- admission and end -------------------------------------------------------------------------------------------
+
+    def _admit(self, waiting: _Waiting) -> None:
+        slot = self._free.pop()
+        request = waiting.request
+        try:
+            sequence = self._start(waiting, slot)
+        except LocalspecError as error:
+            self._free.append(slot)
+            self._emit(Failed(request.request_id, error))
+            return
+        self._slot_of[request.request_id] = slot
+        self._active.append(sequence)
+        self._emit(sequence.prefilling())
+
+    def _start(self, waiting: _Waiting, slot: _Slot) -> ActiveSequence:
+        pair, request = self._pair, waiting.request
+        prompt = pair.encode(request.prompt)
+        n_ctx = pair.target_context.n_ctx
+        if not prompt:
+            raise UsageError("The prompt is empty.", hint="Write something for the model to continue.")
+        if len(prompt) >= n_ctx:
+            raise ContextFullError.for_prompt(len(prompt), n_ctx)
+        rng = random.Random(waiting.seed)
+        ends_generation = pair.target.end_of_generation.__contains__
+
+        def sampler(model: Model) -> SamplerChain:
+            return SamplerChain(model, request.sampling, n_ctx=n_ctx, seed=waiting.seed)
+
+        mode, _ = self._mode_of(request)
+        drafter: Drafter = NoDrafter()
+        if mode is Mode.LOOKUP:
+            drafter = slot.lookup
+        elif mode is Mode.DRAFT and slot.draft is not None:
+            draft_model = pair.draft_model
+            drafter = DraftModelDrafter(slot.draft, lambda: sampler(draft_model), rng, ends_generation=ends_generation)
+        return ActiveSequence(
+            request,
+            prompt=prompt,
+            cache=slot.target,
+            sampler=sampler(pair.target),
+            speculation=SpeculativeStep(drafter, FixedDraftLength(request.num_speculative_tokens), ends_generation),
+            rng=rng,
+            token_bytes=pair.target.token_bytes,
+            ends_generation=ends_generation,
+            max_rollback=pair.max_rollback,
+            metrics=waiting.metrics,
+        )
+
+    def _mode_of(self, request: GenerateRequest) -> tuple[Mode, str]:
+        """The mode that will run, and why it is another than the one asked for, if it is."""
+        if request.mode is not Mode.PLAIN and self._pair.max_rollback == 0:
+            return Mode.PLAIN, self._pair.speculation_note
+        if request.mode is Mode.DRAFT and self._pair.draft_context is None:
+            note = self._pair.speculation_note or "No draft model is loaded"
+            return Mode.LOOKUP, f"{note}; drafts are copied from the text so far (lookup)."
+        return request.mode, ""
+
+    def _end(self, sequence: ActiveSequence, event: TerminalEvent) -> None:
+        self._active.remove(sequence)
+        self._free.append(self._slot_of.pop(sequence.request.request_id))
+        sequence.close()
+        self._emit(event)
+
+    @contextmanager
+    def _guarded(self, sequence: ActiveSequence) -> Iterator[None]:
+        """A failure inside ends this sequence, and only this one."""
+        try:
+            yield
+        except LocalspecError as error:
+            self._end(sequence, Failed(sequence.request.request_id, error))
+        except Exception as error:
+            logger.exception("Request %s failed", sequence.request.request_id)
+            wrapped = EngineError(
+                f"The engine failed: {type(error).__name__}: {error}.", hint="This is a bug; the log has the details."
+            )
+            self._end(sequence, Failed(sequence.request.request_id, wrapped))

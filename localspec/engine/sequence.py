@@ -1,0 +1,208 @@
+"""One request while it runs: its history, cache, drafter, sampler, text and numbers."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+
+from localspec.engine.detokenizer import Detokenizer
+from localspec.engine.events import (
+    Cancelled,
+    Finished,
+    FinishReason,
+    Prefilling,
+    RequestEvent,
+    Step,
+    StepDecoded,
+    TextSpan,
+)
+from localspec.engine.metrics import MetricsRecorder
+from localspec.engine.requests import GenerateRequest
+from localspec.engine.stopping import StopStrings
+from localspec.llama.sampler import SamplerChain
+from localspec.llama.sequence_cache import SequenceCache
+from localspec.speculative.distribution import TokenDistribution
+from localspec.speculative.drafter import EMPTY_DRAFT, Draft
+from localspec.speculative.rejection import Origin, Verification
+from localspec.speculative.step import SpeculativeStep
+
+
+class ActiveSequence:
+    """A request on its way from prompt to last token. The scheduler drives it; the forward pass is not in here."""
+
+    def __init__(
+        self,
+        request: GenerateRequest,
+        *,
+        prompt: list[int],
+        cache: SequenceCache,
+        sampler: SamplerChain,
+        speculation: SpeculativeStep,
+        rng: random.Random,
+        token_bytes: Callable[[int], bytes],
+        ends_generation: Callable[[int], bool],
+        max_rollback: int | None,
+        metrics: MetricsRecorder,
+    ) -> None:
+        self.request = request
+        self.history = prompt
+        self.cache = cache
+        self.speculation = speculation
+        self.metrics = metrics
+        self._n_prompt = len(prompt)
+        self._n_max_tokens = min(request.max_tokens or cache.context.n_ctx, cache.context.n_ctx - len(prompt))
+        self._sampler = sampler
+        self._rng = rng
+        self._ends_generation = ends_generation
+        self._max_rollback = max_rollback
+        self._detokenizer = Detokenizer(token_bytes)
+        self._stops = StopStrings(request.stop)
+        self._draft: Draft = EMPTY_DRAFT
+        self._n_fed = 0
+        self._first_output_row = 0
+        self._step_started = 0.0
+        cache.keep_common_prefix(prompt)
+        sampler.accept_prompt(prompt)
+        speculation.drafter.start(prompt)
+        self._drafter_is_ready = False
+        self._n_cached = cache.n_past
+        metrics.prompt(len(prompt), self._n_cached)
+
+    def close(self) -> None:
+        """Free what belongs to the request; the caches stay."""
+        self.speculation.drafter.close()
+        self._sampler.close()
+
+    # --- prefill -------------------------------------------------------------------------------------------------
+
+    @property
+    def n_pending(self) -> int:
+        """Tokens of the history that the target has not seen: 1 between steps, more during prefill."""
+        return len(self.history) - self.cache.n_past
+
+    def prefill_draft(self) -> bool:
+        """Let the drafter read a chunk of the prompt; True when it has nothing left to read."""
+        if not self._drafter_is_ready:
+            n_batch = self.cache.context.n_batch
+            self._drafter_is_ready = self.speculation.drafter.prefill(self.history, n_batch) == 0
+        return self._drafter_is_ready
+
+    def prefilling(self) -> Prefilling:
+        """How far the prompt is."""
+        return Prefilling(self.request.request_id, self.cache.n_past, self._n_prompt, self._n_cached)
+
+    def add_prefill(self, room: int) -> int:
+        """Put the next chunk of the prompt into the batch, all but the last token; returns its size."""
+        chunk = self.history[self.cache.n_past : -1][:room]
+        self.cache.add(chunk, n_outputs=0)
+        return len(chunk)
+
+    def prefilled(self, n_tokens: int, seconds: float) -> None:
+        """The chunk was decoded."""
+        self.cache.confirm(self.history[self.cache.n_past :][:n_tokens])
+        self.metrics.prefilled(seconds)
+
+    # --- one step: propose -> (decode) -> verify -> commit ---------------------------------------------------------
+
+    def propose(self, room: int) -> int:
+        """Draft, and put the pending tokens and the draft into the batch; returns the number of rows."""
+        self._step_started = time.perf_counter()
+        n_generated = len(self.history) - self._n_prompt
+        limit = min(self._n_max_tokens - n_generated - 1, room - self.n_pending, self.cache.context.n_outputs_max - 1)
+        if self._max_rollback is not None:
+            limit = min(limit, self._max_rollback)
+        self._draft = self.speculation.propose(self.history, max(0, limit))
+        rows = [*self.history[self.cache.n_past :], *self._draft.tokens]
+        first = self.cache.add(rows, n_outputs=1 + len(self._draft))
+        self._first_output_row = first + self.n_pending - 1
+        self._n_fed = len(rows)
+        return len(rows)
+
+    def distribution(self, row: int) -> TokenDistribution:
+        """`TargetRows`: the target's distribution after the history and `row` accepted draft tokens."""
+        return self._sampler.distribution(self.cache.context.logits(self._first_output_row + row))
+
+    def accept(self, token: int) -> None:
+        """`TargetRows`: the token is committed."""
+        self._sampler.accept(token)
+
+    def verify(self, *, decode_s: float, native_s: float, batch_width: int) -> tuple[RequestEvent, ...]:
+        """Judge the draft by the rows just decoded, commit, and tell what happened.
+
+        `decode_s`: the target's forward pass; `native_s`: all time of this step inside forward passes.
+        """
+        draft, n_history = self._draft, len(self.history)
+        self.cache.confirm([*self.history[self.cache.n_past :], *draft.tokens])
+        try:
+            verification = self.speculation.verify(draft, self, self._rng)
+        finally:
+            self._draft = EMPTY_DRAFT
+        self.history.extend(verification.tokens)
+        self.cache.rollback(n_history + verification.n_accepted)
+        outcome = self.speculation.record(decode_s, batch_width)
+
+        spans, n_kept, reason = self._release(verification)
+        step_s = time.perf_counter() - self._step_started
+        self.metrics.step(
+            n_tokens=n_kept,
+            n_draft=len(draft),
+            n_accepted=verification.n_accepted,
+            draft_s=outcome.draft_s,
+            verify_s=decode_s,
+            native_s=native_s,
+            step_s=step_s,
+        )
+        step = Step(
+            tokens=verification.tokens[:n_kept],
+            origins=verification.origins[:n_kept],
+            n_draft=len(draft),
+            n_accepted=verification.n_accepted,
+            step_s=step_s,
+        )
+        decoded = StepDecoded(self.request.request_id, spans, step, self.metrics.snapshot())
+        if reason is None:
+            return (decoded,)
+        return decoded, Finished(self.request.request_id, self._flush(), reason, decoded.metrics)
+
+    def cancelled(self) -> Cancelled:
+        """The terminal event of a request that was asked to stop."""
+        return Cancelled(self.request.request_id, self._flush(), self.metrics.snapshot())
+
+    # --- text ------------------------------------------------------------------------------------------------------
+
+    def _release(self, verification: Verification) -> tuple[tuple[TextSpan, ...], int, FinishReason | None]:
+        """Text of the committed tokens up to where the reply ends; how many tokens that is, and why it ends."""
+        spans: list[TextSpan] = []
+        n_generated = len(self.history) - self._n_prompt - len(verification.tokens)
+        for n, (token, origin) in enumerate(zip(verification.tokens, verification.origins, strict=True), start=1):
+            if self._ends_generation(token):
+                return _joined(spans), n, FinishReason.STOP
+            text = self._detokenizer.push(token)
+            if text:
+                spans.extend(self._stops.push((TextSpan(text, origin),)))
+            if self._stops.matched is not None:
+                return _joined(spans), n, FinishReason.STOP
+            if n_generated + n == self.request.max_tokens:
+                return _joined(spans), n, FinishReason.LENGTH
+            if n_generated + n == self._n_max_tokens:
+                return _joined(spans), n, FinishReason.CONTEXT_FULL
+        return _joined(spans), len(verification.tokens), None
+
+    def _flush(self) -> tuple[TextSpan, ...]:
+        if self._stops.matched is not None:
+            return ()
+        rest = self._detokenizer.flush()
+        released = self._stops.push((TextSpan(rest, Origin.TARGET),)) if rest else ()
+        return _joined([*released, *self._stops.flush()])
+
+
+def _joined(spans: list[TextSpan]) -> tuple[TextSpan, ...]:
+    """Neighbours of one origin as one span: fewer, larger pieces for the front end."""
+    joined: list[TextSpan] = []
+    for span in spans:
+        if joined and joined[-1].origin == span.origin:
+            joined[-1] = TextSpan(joined[-1].text + span.text, span.origin)
+        else:
+            joined.append(span)
+    return tuple(joined)

@@ -1,0 +1,163 @@
+"""The engine process: one loop that owns every llama.cpp handle.
+
+    python -m localspec.engine.worker        commands on stdin, events on stdout, log lines on stderr
+
+It ends when it is told to, or when its standard input does: a front end that dies takes it along.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+from typing import BinaryIO
+
+from localspec.engine import protocol
+from localspec.engine.events import Failed, LoadFailed, Loading
+from localspec.engine.loader import LoadedPair, load_pair
+from localspec.engine.protocol import Cancel, Close, Command, Load, LoadReport, Report, Submit
+from localspec.engine.requests import GenerateRequest
+from localspec.engine.scheduler import Scheduler
+from localspec.errors import EngineError, LocalspecError
+
+logger = logging.getLogger(__name__)
+
+
+class Worker:
+    """Commands in, events out. `run` returns after `Close`."""
+
+    def __init__(self, commands: queue.SimpleQueue[Command], reports: BinaryIO) -> None:
+        self._commands = commands
+        self._reports = reports
+        self._postponed: list[Command] = []
+        self._pair: LoadedPair | None = None
+        self._scheduler: Scheduler | None = None
+        self._load_error: LocalspecError | None = None
+
+    def run(self) -> None:
+        """Serve until told to close."""
+        try:
+            while self._serve():
+                pass
+        finally:
+            self._unload(EngineError("The engine was closed before the reply was complete."))
+
+    def _serve(self) -> bool:
+        """Handle what has arrived, then take one step. False: close."""
+        while (command := self._next_command()) is not None:
+            if isinstance(command, Close):
+                return False
+            self._handle(command)
+        if self._scheduler is not None:
+            self._scheduler.step()
+        return True
+
+    def _next_command(self) -> Command | None:
+        """The next command; None when there is none and work is waiting. Blocks while there is nothing to do."""
+        if self._postponed:
+            return self._postponed.pop(0)
+        is_idle = self._scheduler is None or self._scheduler.is_idle
+        try:
+            return self._commands.get(block=is_idle)
+        except queue.Empty:
+            return None
+
+    def _handle(self, command: Command) -> None:
+        match command:
+            case Load():
+                self._load(command)
+            case Submit(request):
+                self._submit(request)
+            case Cancel(request_id):
+                if self._scheduler is not None:
+                    self._scheduler.cancel(request_id)
+            case Close():
+                pass
+
+    def _submit(self, request: GenerateRequest) -> None:
+        if self._scheduler is None:
+            reason = self._load_error or EngineError("No model is loaded.", hint="Load a pair first.")
+            self._report(Failed(request.request_id, reason))
+        else:
+            self._scheduler.submit(request)
+
+    # --- loading -----------------------------------------------------------------------------------------------------
+
+    def _load(self, command: Load) -> None:
+        self._unload(EngineError("Another model was loaded before the reply was complete."))
+        self._load_error = None
+
+        def on_loading(event: Loading) -> bool:
+            self._report(LoadReport(command.load_id, event))
+            return not self._is_superseded()
+
+        try:
+            self._pair = load_pair(command.pair, on_loading)
+        except LocalspecError as error:
+            self._load_failed(command, error)
+            return
+        except Exception as error:
+            logger.exception("Loading %s failed", command.pair.name)
+            wrapped = EngineError(f"Loading {command.pair.name} failed: {type(error).__name__}: {error}.")
+            self._load_failed(command, wrapped)
+            return
+        self._scheduler = Scheduler(self._pair, self._report)
+        self._report(LoadReport(command.load_id, self._pair.describe()))
+
+    def _load_failed(self, command: Load, error: LocalspecError) -> None:
+        self._load_error = error  # the answer to requests that were sent meanwhile
+        self._report(LoadReport(command.load_id, LoadFailed(error)))
+
+    def _is_superseded(self) -> bool:
+        """Whether another load, or the end, was asked for while loading."""
+        while True:
+            try:
+                self._postponed.append(self._commands.get_nowait())
+            except queue.Empty:
+                return any(isinstance(command, Load | Close) for command in self._postponed)
+
+    def _unload(self, reason: LocalspecError) -> None:
+        scheduler, self._scheduler = self._scheduler, None
+        pair, self._pair = self._pair, None
+        if scheduler is not None:
+            scheduler.fail_all(reason)
+        if pair is not None:
+            pair.close()
+
+    def _report(self, report: Report) -> None:
+        protocol.send(self._reports, report)
+
+
+def _read_commands(stream: BinaryIO, commands: queue.SimpleQueue[Command]) -> None:
+    try:
+        while True:
+            commands.put(protocol.receive(stream))  # type: ignore[arg-type]
+    except EOFError:
+        # The front end is gone; a running decode could go on for seconds.
+        os._exit(0)
+
+
+def main() -> None:
+    """Run the engine on this process's standard streams."""
+    # Ctrl-C goes to every process of the terminal; what it means is the front end's decision.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.basicConfig(stream=sys.stderr, level=logging.DEBUG, format="%(levelname)s %(name)s: %(message)s")
+    # A native library that prints must not write into the event stream.
+    reports = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
+    threading.Thread(target=_read_commands, args=(sys.stdin.buffer, commands), daemon=True).start()
+    try:
+        Worker(commands, reports).run()
+    except BrokenPipeError:
+        os._exit(0)
+    # The reader blocks in a read that nothing will end.
+    sys.stderr.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

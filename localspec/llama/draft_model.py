@@ -1,0 +1,94 @@
+"""A second, small model that proposes tokens: it samples from its own transformed distribution and hands that over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from localspec.llama.sampler import SamplerChain
+from localspec.llama.sequence_cache import SequenceCache
+from localspec.speculative.distribution import RandomSource, TokenDistribution
+from localspec.speculative.drafter import EMPTY_DRAFT, DecodedRows, Draft
+
+
+class DraftModelDrafter:
+    """Implements `Drafter` for one request. The cache belongs to the caller and outlives it."""
+
+    def __init__(
+        self,
+        cache: SequenceCache,
+        make_sampler: Callable[[], SamplerChain],
+        rng: RandomSource,
+        *,
+        ends_generation: Callable[[int], bool],
+    ) -> None:
+        self._cache = cache
+        self._rng = rng
+        self._ends_generation = ends_generation
+        # Where samplers have state, one follows the committed text and a second runs ahead over the draft.
+        self._committed = make_sampler()
+        self._ahead = make_sampler() if self._committed.has_state else self._committed
+        self._n_history: int | None = None  # length of the history under the open draft
+
+    def close(self) -> None:
+        """Free the samplers."""
+        self._committed.close()
+        self._ahead.close()
+
+    def start(self, history: Sequence[int]) -> None:
+        """Begin a request whose prompt is `history`."""
+        self._cache.keep_common_prefix(history)
+        self._committed.accept_prompt(history)
+
+    def prefill(self, history: Sequence[int], max_tokens: int) -> int:
+        """Decode at most `max_tokens` of what the cache lacks; returns how many are still pending.
+
+        The last token of the history does not count: the first draft decodes it. A history that is longer than the
+        draft model's context is not worth the work: nothing will be proposed after it.
+        """
+        n_pending = len(history) - 1 - self._cache.n_past
+        if n_pending <= 0 or len(history) >= self._cache.context.n_ctx:
+            return 0
+        n = min(n_pending, max_tokens, self._cache.context.n_batch)
+        self._cache.feed(history[self._cache.n_past :][:n], n_outputs=0)
+        return n_pending - n
+
+    def propose(self, history: Sequence[int], n_draft: int) -> Draft:
+        """Sample up to `n_draft` tokens after `history`; an end-of-generation token is the last."""
+        cache, context = self._cache, self._cache.context
+        n_draft = min(n_draft, context.n_ctx - len(history))
+        if n_draft <= 0:
+            return EMPTY_DRAFT
+        self._n_history = len(history)
+        while len(history) - cache.n_past > context.n_batch:
+            self.prefill(history, context.n_batch)
+        if self._ahead is not self._committed:
+            self._ahead.copy_state_from(self._committed)
+        # One token, or two when the last draft was accepted whole: the model has not seen its own last token.
+        pending = list(history[cache.n_past :])
+        tokens: list[int] = []
+        distributions: list[TokenDistribution] = []
+        while True:
+            cache.feed(pending, n_outputs=1)
+            distribution = self._ahead.distribution(context.logits(len(pending) - 1))
+            token = distribution.sample(self._rng)
+            tokens.append(token)
+            distributions.append(distribution)
+            if len(tokens) == n_draft or self._ends_generation(token):
+                break
+            if self._ahead is not self._committed:
+                self._ahead.accept(token)
+            pending = [token]
+        if all(each.is_one_hot for each in distributions):
+            return Draft(tuple(tokens))
+        return Draft(tuple(tokens), tuple(distributions))
+
+    def observe(self, rows: DecodedRows) -> None:
+        """Nothing: a draft model keeps a cache of its own and reads no hidden state of the target."""
+
+    def commit(self, tokens: Sequence[int], n_accepted: int) -> None:
+        """Follow the committed tokens and drop the rejected ones from the cache."""
+        for token in tokens:
+            self._committed.accept(token)
+        if self._n_history is not None:
+            self._cache.rollback(self._n_history + n_accepted)
+            self._n_history = None

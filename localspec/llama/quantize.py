@@ -1,0 +1,107 @@
+"""Writing a quantized model out as F32: the demo pair's target is its draft's own weights, at full width."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import llama_cpp
+
+from localspec.errors import DiskFullError, LocalspecError, ModelFileError
+from localspec.llama import library, log
+from localspec.llama.context import default_threads
+from localspec.llama.model import LoadCancelledError, load_error
+from localspec.models.gguf import read_header
+
+_F32_BYTES: Final = 4
+# "[  12/ 272]   blk.3.ffn_up.weight - ...": how llama.cpp counts the tensors that it writes.
+_TENSOR_LINE: Final = re.compile(r"\[\s*(\d+)/\s*(\d+)\]")
+
+
+def write_unpacked(source: Path, destination: Path, progress: Callable[[float], bool]) -> None:
+    """Write `source` as F32 to `destination`, whole or not at all.
+
+    `progress` gets the fraction of tensors written and returns False to cancel; llama.cpp cannot stop in the middle,
+    so a cancel takes effect when it is done.
+
+    Raises:
+        DiskFullError: there is no room; nothing is left behind.
+        ModelFileError: llama.cpp refused the source.
+        LoadCancelledError: cancelled.
+    """
+    library.ensure_ready()
+    n_bytes = _unpacked_bytes(source)
+    cancelled = False
+
+    def on_line(_level: int, line: str) -> None:
+        nonlocal cancelled
+        if counted := _TENSOR_LINE.match(line):
+            cancelled = not progress(int(counted[1]) / int(counted[2])) or cancelled
+
+    with _temporary_beside(destination, n_bytes) as temporary:
+        with log.captured_errors() as errors, log.observed(on_line):
+            params = llama_cpp.llama_model_quantize_default_params()
+            params.ftype = llama_cpp.LLAMA_FTYPE_ALL_F32
+            params.allow_requantize = True
+            params.nthread = default_threads()
+            failed = llama_cpp.llama_model_quantize(os.fsencode(source), os.fsencode(temporary), params)
+        if cancelled:
+            raise LoadCancelledError(f"Writing {destination.name} was cancelled.")
+        if failed:
+            raise _write_error(source, destination, temporary, n_bytes, errors)
+        try:
+            read_header(temporary)  # llama.cpp may not notice a short write; the header knows the size
+        except ModelFileError as error:
+            raise _disk_full(destination, n_bytes) from error
+        temporary.replace(destination)
+
+
+def _unpacked_bytes(source: Path) -> int:
+    """Size of the F32 file, to a few kilobytes: metadata as in the source, four bytes a weight."""
+    header = read_header(source)
+    return header.data_offset + sum(_F32_BYTES * tensor.n_elements for tensor in header.tensors)
+
+
+@contextmanager
+def _temporary_beside(destination: Path, n_bytes: int) -> Iterator[Path]:
+    """A file name on the destination's disk, with room for `n_bytes`; gone after the block unless it was renamed."""
+    try:
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        if shutil.disk_usage(destination.parent).free < n_bytes:
+            raise _disk_full(destination, n_bytes)
+        handle, name = tempfile.mkstemp(prefix=f".{destination.name}.", suffix=".part", dir=destination.parent)
+        os.close(handle)
+    except OSError as error:
+        raise DiskFullError(
+            f"{destination} cannot be written: {error.strerror or error}.",
+            hint="Set LOCALSPEC_HOME to a folder that can be written.",
+        ) from error
+    temporary = Path(name)
+    try:
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _write_error(
+    source: Path, destination: Path, temporary: Path, n_bytes: int, errors: Iterable[str]
+) -> LocalspecError:
+    free = shutil.disk_usage(destination.parent).free
+    written = temporary.stat().st_size
+    if written and free < n_bytes - written:
+        return _disk_full(destination, n_bytes)
+    return load_error(source, errors)
+
+
+def _disk_full(destination: Path, n_bytes: int) -> DiskFullError:
+    free = shutil.disk_usage(destination.parent).free
+    return DiskFullError(
+        f"{destination} needs {n_bytes / 1e6:.0f} MB; the disk has {free / 1e6:.0f} MB free.",
+        hint="Free some space, or set LOCALSPEC_HOME to a folder on another disk.",
+    )

@@ -1,0 +1,237 @@
+"""From logits to the distribution that a request samples: llama.cpp's own transforms, in its own order.
+
+The chain stops before llama.cpp would draw a token: it leaves candidates and logits, and their softmax is the
+`TokenDistribution` that verification needs. Only what a request uses is in the chain.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Self
+
+import llama_cpp
+import numpy as np
+from numpy.typing import NDArray
+
+from localspec.errors import EngineError, UsageError
+from localspec.llama import log
+from localspec.llama.model import Model
+from localspec.llama.sampling_params import SamplingParams
+from localspec.speculative.distribution import TokenDistribution
+
+_CANDIDATE: Final = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
+_MIN_KEEP: Final = 1
+_MAX_GRAMMAR_BYTES: Final = 1 << 20
+
+
+class SamplerChain:
+    """The transforms of one request, with the state that penalties, DRY, XTC and grammar keep."""
+
+    def __init__(self, model: Model, params: SamplingParams, *, n_ctx: int, seed: int) -> None:
+        """Build the chain.
+
+        Raises:
+            UsageError: the grammar or JSON schema is not valid, or a biased token does not exist.
+        """
+        self._params = params
+        self._remembers = _penalizes(params) or params.dry_multiplier > 0.0
+        self._n_vocab = model.n_vocab
+        self._candidates = np.empty(model.n_vocab, _CANDIDATE)
+        self._ids = np.arange(model.n_vocab, dtype=np.int32)
+        self._array = llama_cpp.llama_token_data_array()
+        self._chain: Any = None
+        self._grammar: Any = None
+        try:
+            self._grammar = _grammar(model, params)
+            self._chain = llama_cpp.llama_sampler_chain_init(llama_cpp.llama_sampler_chain_default_params())
+            _fill_chain(self._chain, model, params, n_ctx, seed)
+        except BaseException:
+            self.close()
+            raise
+        # Nothing in the chain can move the largest logit: greedy decoding needs no chain at all.
+        self._is_argmax = params.greedy and not (
+            self.has_state or params.logit_bias or params.typical_p < 1.0 or params.xtc_probability > 0.0
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the native samplers. Repeated calls do nothing."""
+        for name in ("_chain", "_grammar"):
+            handle = getattr(self, name)
+            setattr(self, name, None)
+            if handle is not None:
+                llama_cpp.llama_sampler_free(handle)
+
+    @property
+    def has_state(self) -> bool:
+        """True when the distribution depends on the tokens that were accepted before."""
+        return self._remembers or self._grammar is not None
+
+    def distribution(self, logits: NDArray[np.float32]) -> TokenDistribution:
+        """The distribution after all transforms, from one row of logits [n_vocab].
+
+        Raises:
+            EngineError: no token is left (the grammar allows none), or the logits are not numbers.
+        """
+        if self._is_argmax:
+            return TokenDistribution.one_hot(int(logits.argmax()))
+        candidates = self._candidates
+        candidates["id"] = self._ids
+        candidates["logit"] = logits
+        array = self._array
+        array.data = candidates.ctypes.data_as(llama_cpp.llama_token_data_p)
+        array.size, array.selected, array.sorted = self._n_vocab, -1, False
+        if self._grammar is not None:
+            llama_cpp.llama_sampler_apply(self._grammar, ctypes.byref(array))
+            if not np.isfinite(candidates["logit"]).any():
+                raise EngineError(
+                    "The grammar allows no token of this model here.",
+                    hint="Check that every alternative of the grammar can end.",
+                )
+        llama_cpp.llama_sampler_apply(self._chain, ctypes.byref(array))
+        left = self._left(array)
+        try:
+            if self._params.greedy:
+                return TokenDistribution.one_hot(int(left["id"][left["logit"].argmax()]))
+            return TokenDistribution.from_logits(left["id"], left["logit"])
+        except ValueError as error:
+            raise EngineError(
+                f"The model's output cannot be sampled: {error}.",
+                hint="The file may be damaged or its quantization broken; fetch it again or choose another.",
+            ) from error
+
+    def _left(self, array: Any) -> NDArray[Any]:
+        """The candidates that survived; a sampler may have moved them to memory of its own."""
+        address = ctypes.addressof(array.data.contents)
+        if address == self._candidates.ctypes.data:
+            return self._candidates[: array.size]
+        raw = (ctypes.c_char * (array.size * _CANDIDATE.itemsize)).from_address(address)
+        return np.frombuffer(raw, _CANDIDATE).copy()
+
+    def accept(self, token: int) -> None:
+        """Advance the state over a committed token."""
+        if self._grammar is not None:
+            llama_cpp.llama_sampler_accept(self._grammar, token)
+        if self._remembers:
+            llama_cpp.llama_sampler_accept(self._chain, token)
+
+    def accept_prompt(self, tokens: Iterable[int]) -> None:
+        """Let penalties and DRY see the prompt. A grammar describes the reply only."""
+        if self._remembers:
+            for token in tokens:
+                llama_cpp.llama_sampler_accept(self._chain, token)
+
+    def copy_state_from(self, other: SamplerChain) -> None:
+        """Take over the state of a chain with the same parameters: how a draft is forgotten."""
+        if self._remembers:
+            llama_cpp.llama_sampler_copy(other._chain, self._chain)
+        if self._grammar is not None:
+            llama_cpp.llama_sampler_copy(other._grammar, self._grammar)
+
+
+def _fill_chain(chain: Any, model: Model, params: SamplingParams, n_ctx: int, seed: int) -> None:
+    """Add what the request uses, in llama.cpp's order."""
+    # XTC's coin is part of its law: each position is transformed once, so the law of the output is XTC's own.
+    xtc = (params.xtc_probability, params.xtc_threshold, _MIN_KEEP, seed & 0xFFFFFFFE)
+    dynamic = (params.temperature, params.dynatemp_range, params.dynatemp_exponent)
+    is_dynamic = params.dynatemp_range > 0.0
+    stages: tuple[tuple[bool, Callable[[], Any]], ...] = (
+        (bool(params.logit_bias), lambda: _logit_bias(model, params.logit_bias)),
+        (_penalizes(params), lambda: _penalties(model, params, n_ctx)),
+        (params.dry_multiplier > 0.0, lambda: _dry(model, params, n_ctx)),
+        (params.top_n_sigma > 0.0, lambda: llama_cpp.llama_sampler_init_top_n_sigma(params.top_n_sigma)),
+        (params.top_k > 0, lambda: llama_cpp.llama_sampler_init_top_k(min(params.top_k, model.n_vocab))),
+        (params.typical_p < 1.0, lambda: llama_cpp.llama_sampler_init_typical(params.typical_p, _MIN_KEEP)),
+        (params.top_p < 1.0, lambda: llama_cpp.llama_sampler_init_top_p(params.top_p, _MIN_KEEP)),
+        (params.min_p > 0.0, lambda: llama_cpp.llama_sampler_init_min_p(params.min_p, _MIN_KEEP)),
+        (params.xtc_probability > 0.0, lambda: llama_cpp.llama_sampler_init_xtc(*xtc)),
+        (is_dynamic and not params.greedy, lambda: llama_cpp.llama_sampler_init_temp_ext(*dynamic)),
+        (not is_dynamic and not params.greedy, lambda: llama_cpp.llama_sampler_init_temp(params.temperature)),
+    )
+    for is_used, make in stages:
+        if is_used:
+            llama_cpp.llama_sampler_chain_add(chain, make())
+
+
+def _penalizes(params: SamplingParams) -> bool:
+    return params.repeat_penalty != 1.0 or params.frequency_penalty != 0.0 or params.presence_penalty != 0.0
+
+
+def _penalties(model: Model, params: SamplingParams, n_ctx: int) -> Any:
+    last_n = n_ctx if params.repeat_last_n < 0 else min(params.repeat_last_n, n_ctx)
+    strengths = (params.repeat_penalty, params.frequency_penalty, params.presence_penalty)
+    return llama_cpp.llama_sampler_init_penalties(model.n_vocab, last_n, *strengths)
+
+
+def _logit_bias(model: Model, biases: Sequence[tuple[int, float]]) -> Any:
+    for token, _ in biases:
+        if not 0 <= token < model.n_vocab:
+            raise UsageError(
+                f"logit_bias names token {token}; {model.name} has tokens 0 to {model.n_vocab - 1}.",
+                hint="Use token ids of this model.",
+            )
+    array = (llama_cpp.llama_logit_bias * len(biases))(*(llama_cpp.llama_logit_bias(*pair) for pair in biases))
+    return llama_cpp.llama_sampler_init_logit_bias(model.n_vocab, len(biases), array)
+
+
+def _dry(model: Model, params: SamplingParams, n_ctx: int) -> Any:
+    breakers = [text.encode() for text in params.dry_sequence_breakers]
+    return llama_cpp.llama_sampler_init_dry(
+        model.vocab_handle,
+        params.dry_multiplier,
+        params.dry_base,
+        params.dry_allowed_length,
+        n_ctx if params.dry_penalty_last_n < 0 else min(params.dry_penalty_last_n, n_ctx),
+        (ctypes.c_char_p * len(breakers))(*breakers),
+        len(breakers),
+    )
+
+
+def _grammar(model: Model, params: SamplingParams) -> Any:
+    source = params.grammar if params.json_schema is None else json_schema_grammar(params.json_schema)
+    if source is None:
+        return None
+    if len(source) > _MAX_GRAMMAR_BYTES:
+        raise UsageError(f"The grammar has {len(source)} characters; at most {_MAX_GRAMMAR_BYTES} are read.")
+    if not source.strip():
+        raise UsageError("The grammar is empty.", hint="Leave it out, or write a rule named root.")
+    # The parser explains itself on stderr, not in the log.
+    with log.captured_errors() as errors, log.captured_stderr() as stderr:
+        handle = llama_cpp.llama_sampler_init_grammar(model.vocab_handle, source.encode("utf-8", "replace"), b"root")
+    if not handle:
+        first_line = next((line for line in stderr if line.strip()), "").removeprefix("parse: error parsing grammar: ")
+        raise UsageError(
+            f"The grammar is not valid: {first_line or '; '.join(errors) or 'llama.cpp gave no reason'}.",
+            hint="GBNF needs a rule named root; see grammars/README.md of llama.cpp.",
+        )
+    return handle
+
+
+def json_schema_grammar(schema: str) -> str:
+    """The GBNF grammar of the JSON texts that a schema allows, by llama-cpp-python's converter.
+
+    Raises:
+        UsageError: the schema is not JSON, or uses something that the converter does not know.
+    """
+    from llama_cpp.llama_grammar import json_schema_to_gbnf
+
+    try:
+        parsed = json.loads(schema)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"The JSON schema is not JSON: {error}.") from error
+    if not isinstance(parsed, dict):
+        raise UsageError(f"The JSON schema is {type(parsed).__name__}; it must be an object.")
+    try:
+        return str(json_schema_to_gbnf(schema))
+    except Exception as error:
+        raise UsageError(
+            f"The JSON schema cannot be turned into a grammar: {str(error) or type(error).__name__}.",
+            hint="Use types, properties, enum, const, items, anyOf, oneOf and local $ref.",
+        ) from error

@@ -1,0 +1,1 @@
+"""Will it fit: what memory there is, and what a model takes."""

@@ -1,0 +1,114 @@
+"""Drafts, and what every source of them has in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from localspec.speculative.distribution import TokenDistribution
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Tokens proposed in one step and the distributions that they were sampled from, one per token.
+
+    `distributions` None: the proposals are deterministic (copied, or an argmax), which is the same as sampling each
+    from a one-hot distribution.
+
+    Raises:
+        ValueError: there are distributions, but not one per token.
+    """
+
+    tokens: tuple[int, ...]
+    distributions: tuple[TokenDistribution, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.distributions is not None and len(self.distributions) != len(self.tokens):
+            raise ValueError(f"A draft has {len(self.tokens)} tokens and {len(self.distributions)} distributions.")
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def cut(self, n: int) -> Draft:
+        """The first `n` proposals (n >= 0)."""
+        if n >= len(self.tokens):
+            return self
+        return Draft(self.tokens[:n], None if self.distributions is None else self.distributions[:n])
+
+
+EMPTY_DRAFT: Final = Draft(())
+
+
+class DecodedRows(Protocol):
+    """What the target computed for the tokens that it has just decoded; valid until its next decode."""
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """The decoded tokens, one per row: of the prompt, or the last committed token and the draft."""
+
+    @property
+    def position(self) -> int:
+        """Position of the first row in the sequence."""
+
+    def hidden_states(self) -> npt.NDArray[np.float32]:
+        """Hidden states [n_rows, n_embd]."""
+
+
+class Drafter(Protocol):
+    """Anything that proposes tokens for one sequence at a time.
+
+    Life of a request: `start`, `prefill` until it returns 0, then per step `propose`, `observe`, `commit`; a step
+    without a draft skips `propose`. The history that `propose` gets is the truth: all committed tokens, the prompt
+    included, of which the target has decoded all but the last. Between two starts it only grows.
+    """
+
+    def start(self, history: Sequence[int]) -> None:
+        """Begin a request whose prompt is `history`; keep whatever was computed for a prefix of it."""
+
+    def prefill(self, history: Sequence[int], max_tokens: int) -> int:
+        """Advance the drafter's own caches over at most `max_tokens` of `history`; tokens still pending, 0 = ready."""
+
+    def propose(self, history: Sequence[int], n_draft: int) -> Draft:
+        """At most `n_draft` (>= 1) tokens to follow `history`; fewer or none is fine."""
+
+    def observe(self, rows: DecodedRows) -> None:
+        """See what the target computed, after each of its decodes; for drafters that build on its hidden states."""
+
+    def commit(self, tokens: Sequence[int], n_accepted: int) -> None:
+        """End the step that committed `tokens`: the first `n_accepted` of the draft, then one more.
+
+        There is no one more when the last accepted token ends generation. The draft that was verified may be a prefix
+        of the proposal: `n_accepted` can be below the number proposed without a rejection. No tokens and 0: the step
+        failed and nothing was committed; forget the draft. Called also when `propose` itself failed.
+        """
+
+    def close(self) -> None:
+        """Free what is held. May be called twice."""
+
+
+class NoDrafter:
+    """The drafter of plain mode: proposes nothing."""
+
+    def start(self, history: Sequence[int]) -> None:
+        """Nothing to prepare."""
+
+    def prefill(self, history: Sequence[int], max_tokens: int) -> int:  # noqa: ARG002 - the protocol's signature
+        """Always ready."""
+        return 0
+
+    def propose(self, history: Sequence[int], n_draft: int) -> Draft:  # noqa: ARG002 - the protocol's signature
+        """No proposal."""
+        return EMPTY_DRAFT
+
+    def observe(self, rows: DecodedRows) -> None:
+        """Nothing to learn."""
+
+    def commit(self, tokens: Sequence[int], n_accepted: int) -> None:
+        """Nothing to follow."""
+
+    def close(self) -> None:
+        """Nothing to free."""

@@ -1,0 +1,110 @@
+"""Proposals copied from the text so far: what followed the last time that the present n-gram occurred.
+
+Code, quotations and edits repeat their input, and a copied proposal costs no forward pass.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Final
+
+from localspec.speculative.drafter import EMPTY_DRAFT, DecodedRows, Draft
+
+_NOWHERE: Final = -1
+
+
+class PromptLookup:
+    """Drafter that looks up the longest n-gram ending the history and proposes what followed its latest earlier match.
+
+    The index is incremental: appending a token enters the n-grams that end at it and notes, per length, where the same
+    n-gram ended before. The match of the present end is then one array entry, whatever the length of the history, and
+    taking tokens back undoes the entries one by one. Drafts never enter it: it follows the committed history only.
+
+    Raises:
+        ValueError: not 1 <= min_ngram <= max_ngram.
+    """
+
+    def __init__(self, min_ngram: int = 2, max_ngram: int = 4) -> None:
+        if not 1 <= min_ngram <= max_ngram:
+            raise ValueError(
+                f"min_ngram is {min_ngram} and max_ngram {max_ngram}; 1 <= min_ngram <= max_ngram must hold."
+            )
+        self._tokens: list[int] = []
+        # Where each n-gram ended last. An end is the index after the n-gram: that of the token which followed it.
+        self._latest: dict[tuple[int, ...], int] = {}
+        # Per length n, longest first: at [end - 1], where the n-gram that ends at `end` had ended before.
+        self._earlier = {n: array("i") for n in range(max_ngram, min_ngram - 1, -1)}
+
+    def start(self, history: Sequence[int]) -> None:
+        """Keep the index of the prefix that `history` shares with the text before; drop the rest."""
+        n_shared = 0
+        for ours, theirs in zip(self._tokens, history, strict=False):
+            if ours != theirs:
+                break
+            n_shared += 1
+        if n_shared < len(self._tokens) // 2:
+            self.close()  # indexing the shared half again is cheaper than undoing the other one
+        while len(self._tokens) > n_shared:
+            self._drop_last()
+
+    def prefill(self, history: Sequence[int], max_tokens: int) -> int:
+        """Index at most `max_tokens` more of `history`; how many remain."""
+        n_indexed = len(self._tokens)
+        for token in history[n_indexed : n_indexed + max_tokens]:
+            self._append(token)
+        return len(history) - len(self._tokens)
+
+    def propose(self, history: Sequence[int], n_draft: int) -> Draft:
+        """Up to `n_draft` tokens; none when no n-gram at the end of `history` occurred before.
+
+        A continuation that runs into the end of the history goes on from its own first token, as if the text repeated
+        with that period: after "a b a b" come "a b a b ...", and a run of one token continues as a run.
+        """
+        self.prefill(history, len(history))
+        end = len(self._tokens)
+        match = next((ends[-1] for ends in self._earlier.values() if ends and ends[-1] != _NOWHERE), end)
+        if match == end:
+            return EMPTY_DRAFT
+        continuation = self._tokens[match : match + n_draft]
+        period = end - match
+        for i in range(len(continuation), n_draft):
+            continuation.append(continuation[i - period])
+        return Draft(tuple(continuation))
+
+    def observe(self, rows: DecodedRows) -> None:
+        """Nothing to learn: the text is all there is."""
+
+    def commit(self, tokens: Sequence[int], n_accepted: int) -> None:
+        """Nothing to take back: the index follows the history that `propose` is given."""
+
+    def close(self) -> None:
+        """Forget the text."""
+        self._tokens.clear()
+        self._latest.clear()
+        for earlier in self._earlier.values():
+            del earlier[:]
+
+    def _append(self, token: int) -> None:
+        self._tokens.append(token)
+        end = len(self._tokens)
+        for n, earlier in self._earlier.items():
+            if n > end:
+                earlier.append(_NOWHERE)
+                continue
+            ngram = tuple(self._tokens[end - n :])
+            earlier.append(self._latest.get(ngram, _NOWHERE))
+            self._latest[ngram] = end
+
+    def _drop_last(self) -> None:
+        end = len(self._tokens)
+        for n, earlier in self._earlier.items():
+            before = earlier.pop()
+            if n > end:
+                continue
+            ngram = tuple(self._tokens[end - n :])
+            if before == _NOWHERE:
+                del self._latest[ngram]
+            else:
+                self._latest[ngram] = before
+        self._tokens.pop()

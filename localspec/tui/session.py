@@ -1,0 +1,174 @@
+"""One user, one engine: what was said, what runs now, and how the next reply will be asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum, auto
+
+from localspec.engine.client import Engine
+from localspec.engine.events import (
+    Cancelled,
+    Failed,
+    Finished,
+    Loaded,
+    LoadFailed,
+    Loading,
+    Prefilling,
+    Queued,
+    StepDecoded,
+)
+from localspec.engine.requests import ChatPrompt, GenerateRequest, PairSpec
+from localspec.tui.bridge import Decoded, EngineEvent, Report
+from localspec.tui.conversation import Conversation, Exchange, Outcome, Reply
+from localspec.tui.options import ChatOptions
+
+
+class Readiness(Enum):
+    """Whether the engine can take a request."""
+
+    LOADING = auto()
+    READY = auto()
+    FAILED = auto()
+
+
+class Session:
+    """Keeps the state of the chat. Events change it through `take`; the screen draws what it finds here.
+
+    A prompt that is sent while the models load waits and is submitted when they are ready. One reply runs at a time.
+    """
+
+    def __init__(
+        self, engine: Engine, pair: PairSpec, options: ChatOptions, listener: Callable[[EngineEvent], None]
+    ) -> None:
+        self._engine = engine
+        self._pair = pair
+        self._options = options
+        self._listener = listener
+        self._request_id: str | None = None
+        self.conversation = Conversation(options.system)
+        self.mode = options.mode  # of the next reply
+        self.readiness = Readiness.LOADING
+        self.loaded: Loaded | None = None
+        self.open: Exchange | None = None
+
+    def load(self) -> None:
+        """Load the pair, or load it again after a failure.
+
+        Raises:
+            LocalspecError: the engine refuses.
+        """
+        self.readiness = Readiness.LOADING
+        self._engine.load(self._pair, self._listener)
+
+    def send(self, prompt: str) -> Exchange:
+        """Ask for a reply; there must be none open.
+
+        Raises:
+            LocalspecError: the request is refused; nothing has changed then.
+        """
+        if self.open is not None:
+            raise RuntimeError("A reply is open.")
+        exchange = Exchange(prompt, Reply(self.mode))
+        if self.readiness is Readiness.READY:
+            self._submit(exchange)
+        elif self.readiness is Readiness.FAILED:
+            self.load()
+        self.conversation.exchanges.append(exchange)
+        self.open = exchange
+        return exchange
+
+    def stop(self) -> Exchange | None:
+        """Stop the open reply. One that the engine runs ends with its event; one that waits for the models ends here.
+
+        Returns the exchange that ended here, if any.
+        """
+        exchange = self.open
+        if exchange is None:
+            return None
+        if self._request_id is not None:
+            self._engine.cancel(self._request_id)
+            return None
+        self._end(Outcome.STOPPED)
+        return exchange
+
+    def forget(self) -> None:
+        """Start an empty chat. What still runs is stopped, and its events are ignored from here on."""
+        if self._request_id is not None:
+            self._engine.cancel(self._request_id)
+        self._request_id = None
+        self.open = None
+        self.conversation = Conversation(self._options.system)
+
+    def take_back(self) -> Exchange | None:
+        """Remove the last exchange, so that its prompt can be sent again; None while a reply is open or none is there."""
+        if self.open is not None or not self.conversation.exchanges:
+            return None
+        return self.conversation.exchanges.pop()
+
+    def take(self, report: Report) -> Exchange | None:
+        """Note what the engine reports. Returns the exchange that it is about; None for a load or a forgotten request.
+
+        Raises:
+            LocalspecError: the waiting prompt cannot be submitted now that the models are ready.
+        """
+        if isinstance(report, Loading | Loaded | LoadFailed):
+            self._take_load(report)
+            return None
+        exchange = self.open
+        if exchange is None or report.request_id != self._request_id:
+            return None
+        reply = exchange.reply
+        match report:
+            case Queued() | Prefilling() | StepDecoded():
+                pass
+            case Decoded(spans=spans, metrics=metrics):
+                reply.extend(spans)
+                reply.metrics = metrics
+            case Finished(spans=spans, reason=reason, metrics=metrics):
+                reply.extend(spans)
+                reply.metrics, reply.reason = metrics, reason
+                self._end(Outcome.FINISHED)
+            case Cancelled(spans=spans, metrics=metrics):
+                reply.extend(spans)
+                reply.metrics = metrics
+                self._end(Outcome.STOPPED)
+            case Failed():
+                self._end(Outcome.FAILED)
+        return exchange
+
+    def withdraw(self) -> Exchange | None:
+        """End the open exchange as failed if the engine has not been asked for it; returns it."""
+        exchange = self.open
+        if exchange is None or self._request_id is not None:
+            return None
+        self._end(Outcome.FAILED)
+        return exchange
+
+    def _take_load(self, report: Loading | Loaded | LoadFailed) -> None:
+        match report:
+            case Loading():
+                self.readiness = Readiness.LOADING
+            case Loaded():
+                self.readiness = Readiness.READY
+                self.loaded = report
+                if self.open is not None and self._request_id is None:
+                    self._submit(self.open)
+            case LoadFailed():
+                self.readiness = Readiness.FAILED
+
+    def _submit(self, exchange: Exchange) -> None:
+        request = GenerateRequest(
+            prompt=ChatPrompt(self.conversation.messages(exchange.prompt)),
+            sampling=self._options.sampling,
+            mode=exchange.reply.mode,
+            num_speculative_tokens=self._options.num_speculative_tokens,
+            max_tokens=self._options.max_tokens,
+        )
+        self._engine.submit(request, self._listener)
+        self._request_id = request.request_id
+
+    def _end(self, outcome: Outcome) -> None:
+        if self.open is not None:
+            self.open.reply.outcome = outcome
+        self.open = None
+        self._request_id = None

@@ -1,0 +1,1 @@
+"""One thing on the screen per module."""

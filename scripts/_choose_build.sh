@@ -1,0 +1,96 @@
+# How llama.cpp gets into .venv: compiled for CUDA or the CPU, or as a wheel where there is no compiler.
+# Sourced by _prepare_venv.sh.
+
+build_record=$venv/.backend # what the installed llama.cpp was built for, as `backend` below
+
+# Sets `backend`, the GGML_ options of the build; none is the CPU. Options in CMAKE_ARGS win, and stay until others are
+# given. A build for the CPU becomes one for CUDA as soon as that can be built and run; nothing goes the other way.
+choose_build() {
+    local option
+    backend=''
+    for option in ${CMAKE_ARGS:-}; do
+        [[ $option != *GGML_* ]] || backend=${backend:+$backend }$option
+    done
+    [ -n "$backend" ] || backend=$(cat "$build_record" 2>/dev/null)
+    if [ -z "$backend" ] && find_nvcc && find_compiler && has_nvidia_driver; then
+        backend=-DGGML_CUDA=on
+    fi
+}
+
+# The choice and its reason, for the user.
+describe_build() {
+    if [ "$backend" = -DGGML_CUDA=on ]; then
+        echo "for CUDA: there are an NVIDIA driver and nvcc"
+    elif [ -n "$backend" ]; then
+        echo "with $backend from CMAKE_ARGS"
+    elif ! has_nvidia_driver; then
+        echo "for the CPU: there is no NVIDIA driver (nvidia-smi)"
+    else
+        echo "for the CPU: there is an NVIDIA driver, but no nvcc (from the CUDA toolkit) to compile for it"
+    fi
+}
+
+has_nvidia_driver() {
+    command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1
+}
+
+# The CUDA toolkit installs to a place that is on nobody's PATH; CMake then wants to be told.
+find_nvcc() {
+    command -v nvcc >/dev/null && return
+    [ -x /usr/local/cuda/bin/nvcc ] && export CUDACXX=/usr/local/cuda/bin/nvcc
+}
+
+find_compiler() {
+    if [ "$(uname)" = Darwin ]; then
+        xcode-select -p >/dev/null 2>&1 # without the tools, macOS has a cc that only offers to install them
+    else
+        { command -v "${CC:-cc}" || command -v gcc || command -v clang; } >/dev/null &&
+            { command -v "${CXX:-c++}" || command -v g++ || command -v clang++; } >/dev/null
+    fi
+}
+
+install_llama_cpp() {
+    local requirement options=()
+    requirement=$("$venv/bin/python" -c '
+import sys, tomllib
+with open(sys.argv[1], "rb") as file:
+    dependencies = tomllib.load(file)["project"]["dependencies"]
+print(next(each for each in dependencies if each.startswith("llama-cpp-python")))
+' "$root/pyproject.toml") || return
+    if ! find_compiler; then
+        install_llama_cpp_wheel "$requirement"
+        return
+    fi
+    # pip knows a wheel that it has built by its name, not by its options: each backend gets a cache of its own.
+    if [ -n "$backend" ]; then
+        options+=(--cache-dir "$(pip cache dir 2>/dev/null | tail -n 1)/localspec-$(cksum <<<"$backend" | tr ' ' -)")
+    fi
+    [ "$backend" = "$(cat "$build_record" 2>/dev/null)" ] || options+=(--force-reinstall)
+    local user_args=${CMAKE_ARGS:-}
+    [[ $user_args == *"$backend"* ]] || user_args=${user_args:+$user_args }$backend
+    if CMAKE_ARGS=$user_args run_logged "Installing llama.cpp $(describe_build)." \
+        pip install --no-deps "$requirement" ${options[@]+"${options[@]}"}; then
+        echo "$backend" >"$build_record"
+        return
+    fi
+    [ "$backend" != -DGGML_CUDA=on ] || advice="To build for the CPU instead: CMAKE_ARGS=-DGGML_CUDA=off $0"
+    return 1
+}
+
+# Without a compiler: what is installed, a wheel that pip built earlier, or one from the user's package indexes.
+install_llama_cpp_wheel() {
+    local wheel links=()
+    while read -r wheel; do
+        [ ! -f "$wheel" ] || links+=(--find-links "$(dirname -- "$wheel")")
+    done < <(pip cache list --format=abspath llama_cpp_python 2>/dev/null)
+    run_logged "Installing llama.cpp, as a wheel since there is no C++ compiler." \
+        pip install --no-deps --only-binary llama-cpp-python ${links[@]+"${links[@]}"} "$1" && return
+    rm -f "$unfinished"
+    fail "There is no such wheel, and compiling llama.cpp needs a C++ compiler. Install one and run this again:" \
+        "Debian, Ubuntu   sudo apt-get install build-essential" \
+        "Fedora           sudo dnf install gcc-c++" \
+        "Arch             sudo pacman -S base-devel" \
+        "macOS            xcode-select --install" \
+        "Or name an index of ready-made wheels: README.md, \"Installing with pip\"." \
+        "What pip said: $setup_log"
+}

@@ -1,0 +1,233 @@
+"""The sampler chain: its distributions equal llama.cpp's rules worked out by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from localspec.errors import EngineError, UsageError
+from localspec.llama.model import Model
+from localspec.llama.sampler import SamplerChain
+from localspec.llama.sampling_params import SamplingParams
+
+pytestmark = pytest.mark.native
+
+OFF = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+
+
+def chain(model: Model, seed: int = 1, **params: object) -> SamplerChain:
+    return SamplerChain(model, SamplingParams(**{**OFF, **params}), n_ctx=256, seed=seed)
+
+
+@pytest.fixture
+def logits(target: Model) -> np.ndarray:
+    return np.random.default_rng(3).normal(0, 3, target.n_vocab).astype(np.float32)
+
+
+def softmax(values: np.ndarray) -> np.ndarray:
+    exps = np.exp(values.astype(np.float64) - values.max())
+    return exps / exps.sum()
+
+
+def dense(distribution, n: int) -> np.ndarray:
+    full = np.zeros(n)
+    full[distribution.ids] = distribution.probs
+    return full
+
+
+def test_no_transform_is_the_softmax(target: Model, logits: np.ndarray):
+    with chain(target) as sampler:
+        np.testing.assert_allclose(dense(sampler.distribution(logits), target.n_vocab), softmax(logits), atol=1e-6)
+
+
+@pytest.mark.parametrize("temperature", [0.25, 0.8, 1.7])
+def test_temperature_divides_logits(target: Model, logits: np.ndarray, temperature: float):
+    with chain(target, temperature=temperature) as sampler:
+        expected = softmax(logits / temperature)
+        np.testing.assert_allclose(dense(sampler.distribution(logits), target.n_vocab), expected, atol=1e-5)
+
+
+def test_top_k_keeps_the_k_largest(target: Model, logits: np.ndarray):
+    with chain(target, top_k=7) as sampler:
+        distribution = sampler.distribution(logits)
+    assert list(distribution.ids) == list(np.argsort(-logits)[:7])
+
+
+def test_top_p_keeps_the_smallest_set_that_reaches_p(target: Model, logits: np.ndarray):
+    with chain(target, top_p=0.8) as sampler:
+        kept = sampler.distribution(logits)
+    mass = np.cumsum(np.sort(softmax(logits))[::-1])
+    assert len(kept.ids) == int(np.searchsorted(mass, 0.8)) + 1
+
+
+def test_min_p_is_relative_to_the_largest(target: Model, logits: np.ndarray):
+    with chain(target, min_p=0.1) as sampler:
+        kept = sampler.distribution(logits)
+    probs = softmax(logits)
+    assert set(kept.ids) == set(np.flatnonzero(probs >= 0.1 * probs.max()))
+
+
+def test_truncation_comes_before_temperature(target: Model, logits: np.ndarray):
+    """llama.cpp's order: a high temperature does not widen the nucleus."""
+    with chain(target, top_p=0.8) as cold, chain(target, top_p=0.8, temperature=5.0) as hot:
+        assert set(cold.distribution(logits).ids) == set(hot.distribution(logits).ids)
+
+
+@pytest.mark.parametrize("params", [{}, {"top_k": 5}, {"logit_bias": ((9, 50.0),)}, {"typical_p": 0.5}])
+def test_greedy_is_one_hot_at_the_largest_logit(target: Model, logits: np.ndarray, params: dict):
+    with chain(target, temperature=0.0, **params) as sampler:
+        distribution = sampler.distribution(logits)
+    assert distribution.is_one_hot
+    if "typical_p" not in params:
+        assert distribution.top == (9 if "logit_bias" in params else int(logits.argmax()))
+
+
+def test_logit_bias_shifts_and_bans(target: Model, logits: np.ndarray):
+    with chain(target, logit_bias=((3, 2.0), (5, -math.inf))) as sampler:
+        shifted = logits.copy()
+        shifted[3] += 2.0
+        shifted[5] = -np.inf
+        np.testing.assert_allclose(dense(sampler.distribution(logits), target.n_vocab), softmax(shifted), atol=1e-6)
+
+
+def test_logit_bias_of_a_token_that_does_not_exist(target: Model):
+    with pytest.raises(UsageError, match="99999"):
+        chain(target, logit_bias=((99_999, 1.0),))
+
+
+def test_presence_and_frequency_penalties_follow_accepted_tokens(target: Model, logits: np.ndarray):
+    with chain(target, presence_penalty=0.5, frequency_penalty=0.25) as sampler:
+        assert sampler.has_state
+        sampler.accept_prompt([4])
+        sampler.accept(4)
+        sampler.accept(6)
+        expected = logits.copy()
+        expected[4] -= 0.5 + 2 * 0.25
+        expected[6] -= 0.5 + 1 * 0.25
+        np.testing.assert_allclose(dense(sampler.distribution(logits), target.n_vocab), softmax(expected), atol=1e-5)
+
+
+def test_penalties_forget_what_is_further_back_than_last_n(target: Model, logits: np.ndarray):
+    with chain(target, presence_penalty=2.0, repeat_last_n=2) as sampler:
+        for token in (4, 6, 7):
+            sampler.accept(token)
+        expected = logits.copy()
+        expected[[6, 7]] -= 2.0
+        np.testing.assert_allclose(dense(sampler.distribution(logits), target.n_vocab), softmax(expected), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"repeat_penalty": 1.3},
+        {"dry_multiplier": 0.8},
+        {"grammar": 'root ::= ("a" | "b" | "c")+'},
+        {"grammar": 'root ::= ("a" | "b" | "c")+', "frequency_penalty": 0.7},
+    ],
+)
+def test_a_copied_state_goes_on_exactly_like_the_original(target: Model, logits: np.ndarray, params: dict):
+    """What a draft accepted is undone by copying the committed state over it."""
+    with chain(target, **params) as committed, chain(target, **params) as ahead:
+        for token in b"abcabc":
+            committed.accept(token)
+        expected = dense(committed.distribution(logits), target.n_vocab)
+        for _ in range(3):
+            ahead.copy_state_from(committed)
+            np.testing.assert_allclose(dense(ahead.distribution(logits), target.n_vocab), expected)
+            for token in b"cab":
+                ahead.accept(token)
+        np.testing.assert_allclose(dense(committed.distribution(logits), target.n_vocab), expected)
+
+
+class TestGrammar:
+    def test_allows_only_what_it_says(self, target: Model, logits: np.ndarray):
+        with chain(target, grammar='root ::= "x" [0-9]') as sampler:
+            assert list(sampler.distribution(logits).ids) == [ord("x")]
+            sampler.accept(ord("x"))
+            assert set(sampler.distribution(logits).ids) <= set(b"0123456789")
+            sampler.accept(ord("7"))
+            assert list(sampler.distribution(logits).ids) == [target.eos]
+
+    def test_the_prompt_is_not_part_of_it(self, target: Model, logits: np.ndarray):
+        with chain(target, grammar='root ::= "x"', repeat_penalty=1.1) as sampler:
+            sampler.accept_prompt(list(b"anything at all"))
+            assert list(sampler.distribution(logits).ids) == [ord("x")]
+
+    def test_truncation_happens_among_the_allowed(self, target: Model, logits: np.ndarray):
+        with chain(target, grammar="root ::= [a-z]", top_k=3) as sampler:
+            allowed = np.arange(ord("a"), ord("z") + 1)
+            expected = allowed[np.argsort(-logits[allowed])[:3]]
+            assert list(sampler.distribution(logits).ids) == list(expected)
+
+    @pytest.mark.parametrize(
+        ("source", "words"),
+        [
+            ('root ::= "a', "unexpected end"),
+            ("root ::= other", "other"),
+            ('root ::= root "a"', "left recursion"),
+            ('start ::= "a"', "root"),
+            ("   ", "empty"),
+            ("x" * 2_000_000, "2000000"),
+        ],
+    )
+    def test_a_wrong_one_is_refused_with_the_reason(self, target: Model, source: str, words: str):
+        with pytest.raises(UsageError, match=words):
+            chain(target, grammar=source)
+
+    def test_a_dead_end_ends_the_reply_with_an_error(self, target: Model, logits: np.ndarray):
+        # The only continuation is a character whose bytes cannot come: token 0 is refused by grammars.
+        with chain(target, grammar='root ::= "x" "\\x00"') as sampler:
+            sampler.accept(ord("x"))
+            with pytest.raises(EngineError, match="allows no token"):
+                sampler.distribution(logits)
+
+
+class TestJsonSchema:
+    def test_limits_tokens(self, target: Model, logits: np.ndarray):
+        schema = json.dumps({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})
+        with chain(target, json_schema=schema) as sampler:
+            assert list(sampler.distribution(logits).ids) == [ord("{")]
+
+    @pytest.mark.parametrize("schema", ["{", "[]", '"text"', '{"$ref": "http://example.com/x"}', "[" * 100_000])
+    def test_a_wrong_one_is_refused(self, target: Model, schema: str):
+        with pytest.raises(UsageError, match="JSON schema"):
+            chain(target, json_schema=schema)
+
+
+def test_logits_that_are_not_numbers_are_an_error_not_a_crash(target: Model, logits: np.ndarray):
+    logits[:] = np.nan
+    with chain(target) as sampler, pytest.raises(EngineError, match="cannot be sampled"):
+        sampler.distribution(logits)
+
+
+def test_every_transform_together_leaves_a_distribution(target: Model, logits: np.ndarray):
+    with SamplerChain(
+        target,
+        SamplingParams(
+            repeat_penalty=1.2,
+            frequency_penalty=0.1,
+            presence_penalty=0.1,
+            dry_multiplier=0.8,
+            top_n_sigma=2.0,
+            typical_p=0.95,
+            xtc_probability=0.5,
+            dynatemp_range=0.3,
+            logit_bias=((1, 1.0),),
+            grammar="root ::= .+",
+        ),
+        n_ctx=256,
+        seed=7,
+    ) as sampler:
+        for token in b"some text some text":
+            distribution = sampler.distribution(logits)
+            assert distribution.probs.sum() == pytest.approx(1.0)
+            sampler.accept(token)
+
+
+def test_xtc_flips_its_own_coin_each_time(target: Model, logits: np.ndarray):
+    with chain(target, xtc_probability=0.5, xtc_threshold=0.05) as sampler:
+        tops = {sampler.distribution(logits).top for _ in range(40)}
+    assert len(tops) == 2

@@ -1,0 +1,168 @@
+"""The law of whole sequences: every drafter, every draft length, and drafters that want to do harm."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+import numpy as np
+import pytest
+
+from localspec.speculative.distribution import RandomSource
+from localspec.speculative.draft_length import FixedDraftLength
+from localspec.speculative.drafter import Draft, Drafter, NoDrafter
+from localspec.speculative.prompt_lookup import PromptLookup
+from localspec.speculative.step import SpeculativeStep
+from tests.speculative.exact_law import (
+    Law,
+    Table,
+    TableDrafter,
+    TableRows,
+    Trace,
+    dense_proposals,
+    exact_law,
+    largest_difference,
+    random_table,
+    sequence_law,
+)
+
+N_VOCAB = 3
+PROMPT = (0, 1, 2, 0, 1, 2, 0, 1)  # repeats, so that prompt lookup proposes from the start
+
+
+def least_likely(target: Table) -> Table:
+    """All of the draft on what the target wants least: wrong nearly always."""
+
+    @lru_cache(maxsize=None)
+    def table(history: tuple[int, ...]) -> np.ndarray:
+        wanted = target(history)
+        return (np.arange(len(wanted)) == wanted.argmin()).astype(float)
+
+    return table
+
+
+def inverted(target: Table) -> Table:
+    """Probable where the target is not: accepted as rarely as a stochastic draft can be."""
+
+    @lru_cache(maxsize=None)
+    def table(history: tuple[int, ...]) -> np.ndarray:
+        unwanted = (target(history).max() - target(history)) ** 4 + 1e-9
+        return unwanted / unwanted.sum()
+
+    return table
+
+
+MakeDrafter = Callable[[Table, RandomSource, Trace], Drafter]
+
+DRAFTERS: dict[str, MakeDrafter] = {
+    "none": lambda target, rng, trace: NoDrafter(),
+    "prompt lookup": lambda target, rng, trace: PromptLookup(),
+    "prompt lookup from 1-grams": lambda target, rng, trace: PromptLookup(1, 2),
+    "stochastic draft model": lambda target, rng, trace: TableDrafter(random_table(21, N_VOCAB), rng, trace),
+    "draft model with zeros": lambda target, rng, trace: TableDrafter(random_table(22, N_VOCAB, "zeros"), rng, trace),
+    "argmax draft": lambda target, rng, trace: TableDrafter(random_table(21, N_VOCAB), rng, trace, argmax=True),
+    "the target itself": lambda target, rng, trace: TableDrafter(target, rng, trace),
+    "hostile, stochastic": lambda target, rng, trace: TableDrafter(inverted(target), rng, trace),
+    "hostile, one-hot": lambda target, rng, trace: TableDrafter(least_likely(target), rng, trace, argmax=True),
+}
+
+
+def with_penalty(table: Table) -> Table:
+    """A transform that depends on the tokens so far, as repetition penalties do: recent tokens lose weight."""
+
+    @lru_cache(maxsize=None)
+    def penalised(history: tuple[int, ...]) -> np.ndarray:
+        weights = table(history) * 0.25 ** np.bincount(history[-4:], minlength=N_VOCAB)
+        return weights / weights.sum()
+
+    return penalised
+
+
+def one_step(
+    target: Table, history: tuple[int, ...], make: MakeDrafter, n_draft: int, end_token: int | None
+) -> dict[tuple[int, ...], float]:
+    def run(rng: RandomSource, trace: Trace) -> tuple[int, ...]:
+        drafter = make(target, rng, trace)
+        step = SpeculativeStep(drafter, FixedDraftLength(n_draft), lambda token: token == end_token)
+        drafter.start(history)
+        drafter.prefill(history, len(history))
+        draft = step.propose(history, limit=n_draft)
+        rows = TableRows(target, history, dense_proposals(draft, N_VOCAB), trace)
+        return step.verify(draft, rows, rng).tokens
+
+    return exact_law(run)
+
+
+def speculative_law(target: Table, make: MakeDrafter, n_draft: int, n_tokens: int, end_token: int | None) -> Law:
+    law: Law = defaultdict(float)
+    unfinished: Law = {(): 1.0}
+    while unfinished:
+        tokens, p = unfinished.popitem()
+        for committed, q in one_step(target, PROMPT + tokens, make, n_draft, end_token).items():
+            longer = (tokens + committed)[:n_tokens]
+            done = len(longer) == n_tokens or longer[-1] == end_token
+            into = law if done else unfinished
+            into[longer] = into.get(longer, 0.0) + p * q
+    return law
+
+
+@pytest.mark.parametrize("n_draft", range(5))
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_the_law_of_sequences_is_the_targets(name, n_draft):
+    target = random_table(31, N_VOCAB)
+    found = speculative_law(target, DRAFTERS[name], n_draft, n_tokens=3, end_token=None)
+    assert largest_difference(found, sequence_law(target, PROMPT, 3, None)) < 1e-12
+
+
+@pytest.mark.parametrize("style", ["zeros", "ties", "greedy"])
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_it_holds_with_penalties_and_an_end_of_generation(name, style):
+    target = with_penalty(random_table(32, N_VOCAB, style))
+    found = speculative_law(target, DRAFTERS[name], n_draft=2, n_tokens=4, end_token=2)
+    assert largest_difference(found, sequence_law(target, PROMPT, 4, 2)) < 1e-12
+
+
+class OutsideDrafter(NoDrafter):
+    """Proposes tokens that the target's vocabulary does not have."""
+
+    def propose(self, history: Sequence[int], n_draft: int) -> Draft:
+        return Draft((N_VOCAB + 7,) * n_draft)
+
+
+def chi_square(counts: Counter, law: Law) -> tuple[float, int]:
+    """Pearson's statistic and its degrees of freedom; rare sequences share a cell."""
+    total = counts.total()
+    expected = {key: p * total for key, p in law.items() if p * total >= 8}
+    observed = {key: counts[key] for key in expected}
+    rest = total - sum(expected.values())
+    statistic = sum((observed[key] - expected[key]) ** 2 / expected[key] for key in expected)
+    statistic += (total - sum(observed.values()) - rest) ** 2 / max(rest, 1.0)
+    return statistic, len(expected)
+
+
+@pytest.mark.parametrize("name", [*DRAFTERS, "outside the vocabulary"])
+def test_long_runs_of_one_stateful_drafter_follow_the_law(name):
+    """Many replies through the same objects, so that what a drafter keeps from step to step and reply to reply counts."""
+    target = with_penalty(random_table(33, N_VOCAB))
+    rng = np.random.default_rng(5)
+    drafter = DRAFTERS.get(name, lambda *_: OutsideDrafter())(target, rng, Trace())
+    step = SpeculativeStep(drafter, FixedDraftLength(4), lambda token: False)
+    counts: Counter = Counter()
+    n_accepted = 0
+    for _ in range(1500):
+        history = [*PROMPT]
+        drafter.start(history)
+        while drafter.prefill(history, 3):
+            pass
+        while len(history) < len(PROMPT) + 5:
+            draft = step.propose(history, limit=len(PROMPT) + 4 - len(history))
+            rows = TableRows(target, tuple(history), (), Trace())
+            verification = step.verify(draft, rows, rng)
+            history += verification.tokens
+            n_accepted += verification.n_accepted
+        assert len(history) == len(PROMPT) + 5
+        counts[tuple(history[len(PROMPT) :])] += 1
+    statistic, freedom = chi_square(counts, sequence_law(target, PROMPT, 5, None))
+    assert statistic < freedom + 4 * (2 * freedom) ** 0.5  # 4 standard deviations
+    assert (n_accepted == 0) == (name in {"none", "outside the vocabulary"})
