@@ -3,15 +3,23 @@
 
 build_record=$venv/.backend # what the installed llama.cpp was built for, as `backend` below
 
-# Sets `backend`, the GGML_ options of the build; none is the CPU. Options in CMAKE_ARGS win, and stay until others are
-# given. A build for the CPU becomes one for CUDA as soon as that can be built and run; nothing goes the other way.
+# Sets `backend`: the GGML_ options of the build, none for the CPU, or "preinstalled" for a wheel that was put into .venv
+# by hand. Options in CMAKE_ARGS win; what is built stays until others are given. Only a build for the CPU becomes one
+# for CUDA, as soon as that can be built and run.
 choose_build() {
     local option
     backend=''
     for option in ${CMAKE_ARGS:-}; do
         [[ $option != *GGML_* ]] || backend=${backend:+$backend }$option
     done
-    [ -n "$backend" ] || backend=$(cat "$build_record" 2>/dev/null)
+    if [ -n "$backend" ]; then
+        return
+    fi
+    if [ -e "$build_record" ]; then
+        backend=$(cat "$build_record")
+    elif [ ! -e "$unfinished" ] && ls -d "$venv"/lib/python*/site-packages/llama_cpp >/dev/null 2>&1; then
+        backend=preinstalled
+    fi
     if [ -z "$backend" ] && find_nvcc && find_compiler && has_nvidia_driver; then
         backend=-DGGML_CUDA=on
     fi
@@ -21,6 +29,8 @@ choose_build() {
 describe_build() {
     if [ "$backend" = -DGGML_CUDA=on ]; then
         echo "for CUDA: there are an NVIDIA driver and nvcc"
+    elif [ "$backend" = preinstalled ]; then
+        echo "as the wheel that is in .venv"
     elif [ -n "$backend" ]; then
         echo "with $backend from CMAKE_ARGS"
     elif ! has_nvidia_driver; then
@@ -37,7 +47,8 @@ has_nvidia_driver() {
 # The CUDA toolkit installs to a place that is on nobody's PATH; CMake then wants to be told.
 find_nvcc() {
     command -v nvcc >/dev/null && return
-    [ -x /usr/local/cuda/bin/nvcc ] && export CUDACXX=/usr/local/cuda/bin/nvcc
+    local installed=${CUDA_HOME:-/usr/local/cuda}/bin/nvcc
+    [ -x "$installed" ] && export CUDACXX=$installed
 }
 
 find_compiler() {
@@ -61,14 +72,14 @@ print(next(each for each in dependencies if each.startswith("llama-cpp-python"))
         install_llama_cpp_wheel "$requirement"
         return
     fi
-    # pip knows a wheel that it has built by its name, not by its options: each backend gets a cache of its own.
-    if [ -n "$backend" ]; then
-        options+=(--cache-dir "$(pip cache dir 2>/dev/null | tail -n 1)/localspec-$(cksum <<<"$backend" | tr ' ' -)")
+    local cmake_args=${CMAKE_ARGS:-}
+    if [[ $backend == *GGML_* ]]; then
+        [[ $cmake_args == *"$backend"* ]] || cmake_args=${cmake_args:+$cmake_args }$backend
+        # pip knows a wheel that it has built by its name, not by its options: each backend gets a cache of its own.
+        options=(--cache-dir "$(pip cache dir 2>/dev/null | tail -n 1)/localspec-$(cksum <<<"$backend" | tr ' ' -)")
+        [ "$backend" = "$(cat "$build_record" 2>/dev/null)" ] || options+=(--force-reinstall)
     fi
-    [ "$backend" = "$(cat "$build_record" 2>/dev/null)" ] || options+=(--force-reinstall)
-    local user_args=${CMAKE_ARGS:-}
-    [[ $user_args == *"$backend"* ]] || user_args=${user_args:+$user_args }$backend
-    if CMAKE_ARGS=$user_args run_logged "Installing llama.cpp $(describe_build)." \
+    if CMAKE_ARGS=$cmake_args run_logged "Installing llama.cpp $(describe_build)." \
         pip install --no-deps "$requirement" ${options[@]+"${options[@]}"}; then
         echo "$backend" >"$build_record"
         return
@@ -84,7 +95,8 @@ install_llama_cpp_wheel() {
         [ ! -f "$wheel" ] || links+=(--find-links "$(dirname -- "$wheel")")
     done < <(pip cache list --format=abspath llama_cpp_python 2>/dev/null)
     run_logged "Installing llama.cpp, as a wheel since there is no C++ compiler." \
-        pip install --no-deps --only-binary llama-cpp-python ${links[@]+"${links[@]}"} "$1" && return
+        pip install --no-deps --only-binary llama-cpp-python ${links[@]+"${links[@]}"} "$1" &&
+        echo "$backend" >"$build_record" && return
     rm -f "$unfinished"
     fail "There is no such wheel, and compiling llama.cpp needs a C++ compiler. Install one and run this again:" \
         "Debian, Ubuntu   sudo apt-get install build-essential" \

@@ -24,7 +24,7 @@ prepare_venv() {
     is_prepared "$level" && return
     find_python
     mkdir -p "$venv" 2>/dev/null && [ -w "$venv" ] ||
-        fail "Cannot write to $venv, where everything is installed." "Move the repository to a folder of your own."
+        fail "Cannot write to $venv, where everything is installed." "It has to be a folder that you may write to."
     lock
     is_prepared "$level" || install "$level" # another run may have done it while this one waited
     unlock
@@ -98,6 +98,7 @@ install() {
         touch "$unfinished"
         local output
         output=$("$python" -m venv "$venv" 2>&1) || fail "$python could not make .venv: $output"
+        choose_build
     fi
     touch "$unfinished"
     : >"$setup_log"

@@ -3,10 +3,11 @@
 # run_logged DESCRIPTION COMMAND...
 # The command stays in the foreground, where Ctrl-C reaches it and everything it started; the display runs beside it.
 run_logged() {
-    local status=0
+    local status=0 n_earlier_bytes
     [ -z "$1" ] || say "$1"
     shift
     echo "\$ $*" >>"$setup_log"
+    n_earlier_bytes=$(wc -c <"$setup_log")
     show_progress 9<&- &
     local display=$!
     trap 'end_progress "$display"; interrupted' INT TERM
@@ -24,8 +25,7 @@ interrupted() {
 
 # On a terminal the elapsed time and the last line of the log, every second; elsewhere the same every 30 seconds.
 show_progress() {
-    local started=$SECONDS shown=0 compiling='' elapsed line n_earlier_bytes
-    n_earlier_bytes=$(wc -c <"$setup_log")
+    local started=$SECONDS shown=0 compiling='' elapsed line
     local width=${COLUMNS:-$(tput cols 2>/dev/null || echo 80)}
     while sleep 1 >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do
         elapsed=$((SECONDS - started))

@@ -1,11 +1,11 @@
 """Options that several commands share, declared once as a dataclass and filled in by Typer.
 
-    @dataclass(frozen=True)
-    class PairOptions:
-        target: Annotated[str | None, typer.Option("--target")] = None
+@dataclass(frozen=True)
+class PairOptions:
+    target: Annotated[str | None, typer.Option("--target")] = None
 
-    @expand_groups
-    def command(pair: PairOptions) -> None: ...
+@expand_groups
+def command(pair: PairOptions) -> None: ...
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
     """Give Typer a signature in which every dataclass parameter is replaced by its fields."""
     hints = typing.get_type_hints(command, include_extras=True)
-    groups = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
+    groups: dict[str, Any] = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(command).parameters.values():
         if parameter.name in groups:
@@ -32,7 +32,7 @@ def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def expanded(**values: Any) -> None:
         for name, group in groups.items():
-            fields = {field.name: values.pop(field.name) for field in dataclasses.fields(group)}  # type: ignore[arg-type]
+            fields = {field.name: values.pop(field.name) for field in dataclasses.fields(group)}
             values[name] = group(**fields)
         command(**values)
 

@@ -23,7 +23,8 @@ class PairOptions:
     """Which models to load, and how."""
 
     demo: Annotated[
-        bool, typer.Option("--demo", help="The embedded pair, SmolLM2-135M: nothing to download.", rich_help_panel=_PAIR)
+        bool,
+        typer.Option("--demo", help="The embedded pair, SmolLM2-135M: nothing to download.", rich_help_panel=_PAIR),
     ] = False
     pair: Annotated[
         str | None, typer.Option(metavar="NAME", help="A pair from the configuration file.", rich_help_panel=_PAIR)
@@ -70,7 +71,12 @@ class PairOptions:
     threads: Annotated[
         int | None,
         typer.Option(
-            "--threads", "-t", min=1, max=512, help="CPU threads; one per physical core by default.", rich_help_panel=_PAIR
+            "--threads",
+            "-t",
+            min=1,
+            max=512,
+            help="CPU threads; one per physical core by default.",
+            rich_help_panel=_PAIR,
         ),
     ] = None
 
@@ -86,9 +92,9 @@ class SamplingOptions:
     top_k: Annotated[int | None, typer.Option(help="0 is off (40).", rich_help_panel=_SAMPLING)] = None
     top_p: Annotated[float | None, typer.Option(help="1 is off (0.95).", rich_help_panel=_SAMPLING)] = None
     min_p: Annotated[float | None, typer.Option(help="0 is off (0.05).", rich_help_panel=_SAMPLING)] = None
-    typical_p: Annotated[
-        float | None, typer.Option("--typical", help="1 is off (1).", rich_help_panel=_SAMPLING)
-    ] = None
+    typical_p: Annotated[float | None, typer.Option("--typical", help="1 is off (1).", rich_help_panel=_SAMPLING)] = (
+        None
+    )
     top_n_sigma: Annotated[
         float | None, typer.Option("--top-nsigma", help="-1 is off (-1).", rich_help_panel=_SAMPLING)
     ] = None
@@ -123,11 +129,12 @@ class SamplingOptions:
         ),
     ] = None
     grammar: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="GBNF grammar that the reply follows.", rich_help_panel=_SAMPLING)
+        Path | None,
+        typer.Option(metavar="FILE", help="GBNF grammar that the reply follows.", rich_help_panel=_SAMPLING),
     ] = None
     json_schema: Annotated[
         Path | None, typer.Option(metavar="FILE", help="JSON schema that the reply follows.", rich_help_panel=_SAMPLING)
     ] = None
-    seed: Annotated[
-        int | None, typer.Option("--seed", "-s", help="-1 draws one (-1).", rich_help_panel=_SAMPLING)
-    ] = None
+    seed: Annotated[int | None, typer.Option("--seed", "-s", help="-1 draws one (-1).", rich_help_panel=_SAMPLING)] = (
+        None
+    )

@@ -9,7 +9,6 @@ from typing import Any, Final, Self
 import jinja2
 
 from localspec.engine.requests import Message
-from localspec.engine.template_budget import MAX_VALUE
 from localspec.engine.template_sandbox import TemplateRefusalError, TooMuchError, compile_template, run
 from localspec.errors import ChatTemplateError, UsageError
 
@@ -22,7 +21,7 @@ FALLBACK_SOURCE: Final = (
 """ChatML, for a model that carries no template. It is a guess: whoever uses it says so to the user."""
 
 MAX_SOURCE: Final = 128 * 1024  # characters; the longest template in wide use has 17,000
-_MAX_MESSAGES: Final = MAX_VALUE // 2  # leaves the template room to work; half a million tokens of text
+_MAX_MESSAGES: Final = 2_000_000  # characters; half a million tokens of text, and the template has room to copy it
 _USE_RAW: Final = "Use the raw prompt (no template) with this model, or another file of it."
 
 

@@ -63,7 +63,7 @@ class EngineClient:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a listener may submit the next request
         self._process: _EngineProcess | None = None
         self._pair: PairSpec | None = None
         self._load_listener: LoadListener | None = None
@@ -172,7 +172,7 @@ class _EngineProcess:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=os.environ | {"GGML_NO_BACKTRACE": "1"},
-            **options,  # type: ignore[call-overload]
+            **options,
         )
         self.pid: int = self._popen.pid
         self._lock = threading.Lock()
@@ -241,7 +241,7 @@ class _EngineProcess:
         self._log_thread.join(1.0)
         self._death = self._describe_death()
         if not self._is_closing:
-            logger.error("%s", self._death)
+            logger.info("%s", self._death)  # whoever waits for it is told
         self._fail_everything(self._death)
 
     def _dispatch(self, report: object) -> None:

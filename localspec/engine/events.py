@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from localspec.engine.metrics import RequestMetrics
+from localspec.engine.requests import Mode
 from localspec.errors import LocalspecError
 from localspec.speculative.rejection import Origin
 
@@ -43,11 +44,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """The request was accepted. `seed` is the one in use, also when the request left it open."""
+    """The request was accepted. `seed` and `mode` are those that run; a note says why a mode that was not asked for."""
 
     request_id: str
     seed: int
-    mode_note: str = ""  # why the mode asked for is not the one that runs, when it is not
+    mode: Mode
+    mode_note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

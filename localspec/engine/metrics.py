@@ -7,11 +7,12 @@ tokens is one emission, so ITL (the gap between emissions) and TPOT (the time pe
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 _RECENT_WINDOW_S: Final = 2.0
 
@@ -60,6 +61,11 @@ class RequestMetrics:
     def overhead_share(self) -> float | None:
         """Share of the step time spent outside llama.cpp."""
         return self.overhead_s / self.step_s if self.step_s else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, the derived numbers included, ready for JSON."""
+        derived = ("draft_acceptance_rate", "mean_acceptance_length", "n_context_tokens", "overhead_share")
+        return dataclasses.asdict(self) | {name: getattr(self, name) for name in derived}
 
 
 class MetricsRecorder:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import logging
 import random
 import secrets
@@ -58,8 +60,8 @@ class Scheduler:
         self._slot_of: dict[str, _Slot] = {}
         self._free = [
             _Slot(
-                target=SequenceCache(pair.target_context, seq_id),
-                draft=SequenceCache(pair.draft_context, seq_id) if pair.draft_context else None,
+                target=SequenceCache(pair.target.context, seq_id),
+                draft=SequenceCache(pair.draft.context, seq_id) if pair.draft else None,
                 lookup=PromptLookup(),
             )
             for seq_id in range(n_slots)
@@ -74,9 +76,9 @@ class Scheduler:
         """Queue a request."""
         seed = request.sampling.seed
         seed = secrets.randbits(32) if seed is None else seed
-        _, note = self._mode_of(request)
+        mode, note = self._mode_of(request)
         self._waiting.append(_Waiting(request, seed, MetricsRecorder()))
-        self._emit(Queued(request.request_id, seed, note))
+        self._emit(Queued(request.request_id, seed, mode, note))
 
     def cancel(self, request_id: str) -> None:
         """End a request; unknown ids are ignored."""
@@ -105,7 +107,7 @@ class Scheduler:
             self._admit(self._waiting.popleft())
         prefilling: list[tuple[ActiveSequence, int]] = []
         stepping: list[ActiveSequence] = []
-        context = self._pair.target_context
+        context = self._pair.target.context
         drafted_s = self._draft_native_s()
         # Decoding sequences first: a long prompt takes what they leave of the batch.
         for sequence in sorted(self._active, key=lambda each: each.n_pending):
@@ -136,9 +138,8 @@ class Scheduler:
 
     def _most_pending(self, room: int) -> int:
         """A step may carry the rest of a prompt, so that the first token needs no pass of its own."""
-        if self._pair.max_rollback is not None:
-            # Snapshots of a recurrent state are counted from the start of a batch.
-            return 1
+        if self._pair.target.max_rollback is not None:
+            return 1  # snapshots of a recurrent state are few: none for tokens of the prompt
         return room - 1 - MAX_NUM_SPECULATIVE_TOKENS
 
     def _deliver(self, sequence: ActiveSequence, events: tuple[RequestEvent, ...]) -> None:
@@ -155,7 +156,7 @@ class Scheduler:
             self._end(sequence, Failed(sequence.request.request_id, error))
 
     def _draft_native_s(self) -> float:
-        return self._pair.draft_context.native_s if self._pair.draft_context else 0.0
+        return self._pair.draft.context.native_s if self._pair.draft else 0.0
 
     # --- admission and end -------------------------------------------------------------------------------------------
 
@@ -174,46 +175,53 @@ class Scheduler:
 
     def _start(self, waiting: _Waiting, slot: _Slot) -> ActiveSequence:
         pair, request = self._pair, waiting.request
-        prompt = pair.encode(request.prompt)
-        n_ctx = pair.target_context.n_ctx
+        prompt = pair.encoder.encode(request.prompt)
+        n_ctx = pair.target.context.n_ctx
         if not prompt:
             raise UsageError("The prompt is empty.", hint="Write something for the model to continue.")
         if len(prompt) >= n_ctx:
             raise ContextFullError.for_prompt(len(prompt), n_ctx)
         rng = random.Random(waiting.seed)
-        ends_generation = pair.target.end_of_generation.__contains__
-
-        def sampler(model: Model) -> SamplerChain:
-            return SamplerChain(model, request.sampling, n_ctx=n_ctx, seed=waiting.seed)
+        target = pair.target.model
+        ends_generation = target.end_of_generation.__contains__
 
         mode, _ = self._mode_of(request)
         drafter: Drafter = NoDrafter()
         if mode is Mode.LOOKUP:
             drafter = slot.lookup
-        elif mode is Mode.DRAFT and slot.draft is not None:
-            draft_model = pair.draft_model
-            drafter = DraftModelDrafter(slot.draft, lambda: sampler(draft_model), rng, ends_generation=ends_generation)
+        elif mode is Mode.DRAFT and pair.draft is not None and slot.draft is not None:
+            make_sampler = functools.partial(_draft_sampler, pair.draft.model, target, request, n_ctx, waiting.seed)
+            drafter = DraftModelDrafter(slot.draft, make_sampler, rng, ends_generation=ends_generation)
         return ActiveSequence(
             request,
             prompt=prompt,
             cache=slot.target,
-            sampler=sampler(pair.target),
+            sampler=SamplerChain(target, request.sampling, n_ctx=n_ctx, seed=waiting.seed),
             speculation=SpeculativeStep(drafter, FixedDraftLength(request.num_speculative_tokens), ends_generation),
             rng=rng,
-            token_bytes=pair.target.token_bytes,
+            token_bytes=target.token_bytes,
             ends_generation=ends_generation,
-            max_rollback=pair.max_rollback,
+            max_draft=self._max_draft(),
             metrics=waiting.metrics,
         )
 
     def _mode_of(self, request: GenerateRequest) -> tuple[Mode, str]:
         """The mode that will run, and why it is another than the one asked for, if it is."""
-        if request.mode is not Mode.PLAIN and self._pair.max_rollback == 0:
-            return Mode.PLAIN, self._pair.speculation_note
-        if request.mode is Mode.DRAFT and self._pair.draft_context is None:
+        if request.mode is not Mode.PLAIN and self._pair.target.max_rollback == 0:
+            return Mode.PLAIN, f"{self._pair.speculation_note}."
+        if request.mode is Mode.DRAFT and self._pair.draft is None:
             note = self._pair.speculation_note or "No draft model is loaded"
             return Mode.LOOKUP, f"{note}; drafts are copied from the text so far (lookup)."
         return request.mode, ""
+
+    def _max_draft(self) -> int:
+        """The longest draft that both models can take back. The draft model never reads its own last token."""
+        limits = [MAX_NUM_SPECULATIVE_TOKENS]
+        if self._pair.target.max_rollback is not None:
+            limits.append(self._pair.target.max_rollback)
+        if self._pair.draft is not None and self._pair.draft.max_rollback is not None:
+            limits.append(self._pair.draft.max_rollback + 1)
+        return min(limits)
 
     def _end(self, sequence: ActiveSequence, event: TerminalEvent) -> None:
         self._active.remove(sequence)
@@ -234,3 +242,11 @@ class Scheduler:
                 f"The engine failed: {type(error).__name__}: {error}.", hint="This is a bug; the log has the details."
             )
             self._end(sequence, Failed(sequence.request.request_id, wrapped))
+
+
+def _draft_sampler(draft: Model, target: Model, request: GenerateRequest, n_ctx: int, seed: int) -> SamplerChain:
+    """The request's transforms over the token ids that both models have: vocabularies may differ in padding."""
+    n_vocab = min(draft.n_vocab, target.n_vocab)
+    known = tuple(bias for bias in request.sampling.logit_bias if bias[0] < n_vocab)
+    params = dataclasses.replace(request.sampling, logit_bias=known)
+    return SamplerChain(draft, params, n_ctx=n_ctx, seed=seed, n_vocab=n_vocab)

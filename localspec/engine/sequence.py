@@ -42,7 +42,7 @@ class ActiveSequence:
         rng: random.Random,
         token_bytes: Callable[[int], bytes],
         ends_generation: Callable[[int], bool],
-        max_rollback: int | None,
+        max_draft: int,
         metrics: MetricsRecorder,
     ) -> None:
         self.request = request
@@ -55,7 +55,7 @@ class ActiveSequence:
         self._sampler = sampler
         self._rng = rng
         self._ends_generation = ends_generation
-        self._max_rollback = max_rollback
+        self._max_draft = max_draft
         self._detokenizer = Detokenizer(token_bytes)
         self._stops = StopStrings(request.stop)
         self._draft: Draft = EMPTY_DRAFT
@@ -109,9 +109,7 @@ class ActiveSequence:
         """Draft, and put the pending tokens and the draft into the batch; returns the number of rows."""
         self._step_started = time.perf_counter()
         n_generated = len(self.history) - self._n_prompt
-        limit = min(self._n_max_tokens - n_generated - 1, room - self.n_pending, self.cache.context.n_outputs_max - 1)
-        if self._max_rollback is not None:
-            limit = min(limit, self._max_rollback)
+        limit = min(self._n_max_tokens - n_generated - 1, room - self.n_pending, self._max_draft)
         self._draft = self.speculation.propose(self.history, max(0, limit))
         rows = [*self.history[self.cache.n_past :], *self._draft.tokens]
         first = self.cache.add(rows, n_outputs=1 + len(self._draft))

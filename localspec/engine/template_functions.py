@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
+import string
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -17,34 +18,46 @@ from jinja2 import filters
 from jinja2.nodes import EvalContext
 from jinja2.utils import Namespace
 
-from localspec.engine.template_budget import MAX_DETAIL, MAX_RANGE, TooMuchError, weigh, within_value
+from localspec.engine.template_budget import MAX_DETAIL, MAX_RANGE, TooMuchError, text_bytes, weigh, within_value
 
-__all__ = ["FILTERS", "GLOBALS", "TemplateRefusalError", "check_layout", "check_text_method"]
+__all__ = ["FILTERS", "GLOBALS", "TemplateRefusalError", "check_format", "check_percent", "check_text_method"]
 
 _KEPT_FILTERS: Final = """
     abs attr capitalize count d default dictsort e escape first groupby items last length list lower map max min
     reject rejectattr reverse safe select selectattr sort string title truncate unique upper wordcount
 """
 
+_MAX_WIDTH: Final = 4 * 999  # bytes of a field that is padded to three digits
+_WIDE: Final = "it formats text with a width that is too large or computed"
+
 
 class TemplateRefusalError(jinja2.TemplateError):
     """The template called `raise_exception` with these words."""
 
 
-def check_layout(layout: str, marker: str, values: object) -> None:
-    """Before "%" or str.format: no large or computed widths, and room for every value in every field."""
-    if re.search(r"\d{4}|%[^a-zA-Z%]*\*|\{[^{}]*\{", layout):
-        raise TooMuchError("it formats text with a width that is too large or computed")
-    within_value(len(layout) + layout.count(marker) * weigh(values))
+def check_percent(layout: str, values: object) -> None:
+    """Before `layout % values`: no large or computed widths, and room for every value in every field."""
+    # Four digits anywhere: a mapping key may hide them from a stricter pattern.
+    if re.search(r"\d{4}|%[^a-zA-Z%]*\*", layout):
+        raise TooMuchError(_WIDE)
+    within_value(weigh(layout) + layout.count("%") * (_MAX_WIDTH + weigh(values)))
+
+
+def check_format(layout: str, values: object) -> None:
+    """Before `layout.format(...)`: as for "%"."""
+    specs = [spec or "" for _, field, spec, _ in string.Formatter().parse(layout) if field is not None]
+    if any("{" in spec or re.search(r"\d{4}", spec) for spec in specs):
+        raise TooMuchError(_WIDE)
+    within_value(weigh(layout) + len(specs) * (_MAX_WIDTH + weigh(values)))
 
 
 def check_text_method(text: str, method: str, args: tuple[Any, ...]) -> None:
     """Before a method of `text` that may make more text, or take very long over it."""
     if method == "replace" and len(args) >= 2:
         old, new = str(args[0]), str(args[1])
-        within_value(len(text) + text.count(old) * len(new))
+        within_value(text_bytes(len(text) + text.count(old) * len(new), text, new))
     elif method == "join" and args and isinstance(args[0], list | tuple):
-        within_value(len(text) * len(args[0]) + weigh(args[0]))
+        within_value(weigh(text) * len(args[0]) + weigh(args[0]))
     elif method.endswith("strip") and args and len(str(args[0])) > MAX_DETAIL:
         raise TooMuchError(f"it strips more than {MAX_DETAIL} different characters")
 
@@ -63,7 +76,10 @@ def _join(eval_ctx: EvalContext, value: Iterable[Any], d: str = "", attribute: s
 
 
 def _indent(text: str, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
-    within_value(len(text) + (text.count("\n") + 2) * (width if isinstance(width, int) else len(width)))
+    pad = " " * min(width, MAX_DETAIL + 1) if isinstance(width, int) else width
+    if len(pad) > MAX_DETAIL:
+        raise TooMuchError(f"it indents by more than {MAX_DETAIL} characters")
+    within_value(text_bytes(len(text) + (text.count("\n") + 2) * len(pad), text, pad))
     return filters.do_indent(text, width, first, blank)
 
 
@@ -74,7 +90,7 @@ def _trim(value: Any, chars: str | None = None) -> str:
 
 
 def _format(value: Any, *args: Any, **kwargs: Any) -> str:
-    check_layout(str(value), "%", [args, kwargs])
+    check_percent(str(value), [args, kwargs])
     return filters.do_format(value, *args, **kwargs)
 
 

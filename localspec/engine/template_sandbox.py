@@ -3,8 +3,8 @@
 A template is a program by whoever made the model file. Jinja's sandbox keeps it away from Python; this one also bounds
 what it costs, on every system and in any thread. The parsed template is rewritten so that each expression that makes a
 value, each turn of a loop and each piece of output passes through the `Budget`, and what can grow without a loop
-(repetition, padding, formatting, joining) is measured before it runs. So no value passes MAX_VALUE, and all of them
-together stay below MAX_TOTAL.
+(repetition, padding, formatting, joining) is measured before it runs. So no value passes MAX_VALUE_BYTES, and all of
+them together stay below MAX_TOTAL_BYTES.
 """
 
 from __future__ import annotations
@@ -21,7 +21,14 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
 from localspec.engine.template_budget import STEP, Budget, TooMuchError, weigh, weigh_number, within_value
-from localspec.engine.template_functions import FILTERS, GLOBALS, TemplateRefusalError, check_layout, check_text_method
+from localspec.engine.template_functions import (
+    FILTERS,
+    GLOBALS,
+    TemplateRefusalError,
+    check_format,
+    check_percent,
+    check_text_method,
+)
 
 __all__ = ["TemplateRefusalError", "TooMuchError", "compile_template", "run"]
 
@@ -53,7 +60,9 @@ def compile_template(source: str) -> jinja2.Template:
 
 def run(template: jinja2.Template, variables: Mapping[str, Any]) -> str:
     """Render with a fresh budget. Raises whatever the template provokes."""
-    return template.render({**variables, _BUDGET: Budget()})
+    text = template.render({**variables, _BUDGET: Budget()})
+    weigh(text)
+    return text
 
 
 def _budget(context: Context) -> Budget:
@@ -89,7 +98,7 @@ def _paced(context: Context, iterable: Iterable[Any]) -> Iterator[Any]:
 @jinja2.pass_context
 def _printed(context: Context, value: Any) -> str:
     text = value if isinstance(value, str) else str(value)
-    _budget(context).spend(STEP + len(text))
+    _budget(context).spend(weigh(text))
     return text
 
 
@@ -175,7 +184,7 @@ class _TemplateEnvironment(ImmutableSandboxedEnvironment):
         layout: str = value.__self__
 
         def bounded(*args: Any, **kwargs: Any) -> str:
-            check_layout(layout, "{", [args, kwargs])
+            check_format(layout, [args, kwargs])
             return sandboxed(*args, **kwargs)
 
         return bounded
@@ -183,7 +192,7 @@ class _TemplateEnvironment(ImmutableSandboxedEnvironment):
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         owner = getattr(obj, "__self__", None)
         if isinstance(owner, str):
-            check_text_method(owner, obj.__name__, (*args, *kwargs.values()))
+            check_text_method(owner, obj.__name__, args)  # in a loop, `kwargs` holds Jinja's own variables
         return super().call(context, obj, *args, **kwargs)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
@@ -195,5 +204,5 @@ class _TemplateEnvironment(ImmutableSandboxedEnvironment):
                 if isinstance(times, int):
                     within_value((weigh(value) - STEP) * times)
         elif operator == "%" and isinstance(left, str):
-            check_layout(left, "%", right)
+            check_percent(left, right)
         return _measured(context, super().call_binop(context, operator, left, right))

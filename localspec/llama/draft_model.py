@@ -46,10 +46,11 @@ class DraftModelDrafter:
         draft model's context is not worth the work: nothing will be proposed after it.
         """
         n_pending = len(history) - 1 - self._cache.n_past
-        if n_pending <= 0 or len(history) >= self._cache.context.n_ctx:
-            return 0
         n = min(n_pending, max_tokens, self._cache.context.n_batch)
-        self._cache.feed(history[self._cache.n_past :][:n], n_outputs=0)
+        chunk = history[self._cache.n_past :][:n]
+        if n_pending <= 0 or len(history) >= self._cache.context.n_ctx or not self._can_read(chunk):
+            return 0
+        self._cache.feed(chunk, n_outputs=0)
         return n_pending - n
 
     def propose(self, history: Sequence[int], n_draft: int) -> Draft:
@@ -60,11 +61,16 @@ class DraftModelDrafter:
             return EMPTY_DRAFT
         self._n_history = len(history)
         while len(history) - cache.n_past > context.n_batch:
+            n_past = cache.n_past
             self.prefill(history, context.n_batch)
+            if cache.n_past == n_past:
+                return EMPTY_DRAFT
         if self._ahead is not self._committed:
             self._ahead.copy_state_from(self._committed)
         # One token, or two when the last draft was accepted whole: the model has not seen its own last token.
         pending = list(history[cache.n_past :])
+        if not self._can_read(pending):
+            return EMPTY_DRAFT
         tokens: list[int] = []
         distributions: list[TokenDistribution] = []
         while True:
@@ -81,6 +87,10 @@ class DraftModelDrafter:
         if all(each.is_one_hot for each in distributions):
             return Draft(tuple(tokens))
         return Draft(tuple(tokens), tuple(distributions))
+
+    def _can_read(self, tokens: Sequence[int]) -> bool:
+        """False where the text has a token that only the target's larger vocabulary knows: no draft can follow it."""
+        return max(tokens, default=0) < self._cache.context.n_vocab
 
     def observe(self, rows: DecodedRows) -> None:
         """Nothing: a draft model keeps a cache of its own and reads no hidden state of the target."""

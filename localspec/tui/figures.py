@@ -46,7 +46,9 @@ def count(value: int) -> str:
     for suffix in ("k", "M"):
         value_in_unit = value / 1000 if suffix == "k" else value / 1e6
         if value_in_unit < 999.5:
-            return f"{_three_digits(value_in_unit)}{suffix}" if value_in_unit < 99.95 else f"{value_in_unit:.0f}{suffix}"
+            return (
+                f"{_three_digits(value_in_unit)}{suffix}" if value_in_unit < 99.95 else f"{value_in_unit:.0f}{suffix}"
+            )
     return f"{value / 1e9:.1f}G"
 
 

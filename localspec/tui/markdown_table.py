@@ -9,7 +9,7 @@ from textual.content import Content
 
 from localspec.tui.typeset import BLANK
 
-_SEPARATOR = Content.styled(" │ ", "$text-muted")
+_SEPARATOR = Content.styled(" │ ", "dim")
 _LEAST_COLUMN = 3
 
 
@@ -18,6 +18,7 @@ class Table:
     """Rows of cells; the first is the header."""
 
     rows: list[list[Content]] = field(default_factory=list)
+    is_right: list[bool] = field(default_factory=list)  # by column; centred text stays on the left
 
     def add_row(self) -> None:
         """Start a row."""
@@ -26,6 +27,10 @@ class Table:
     def add_cell(self, content: Content) -> None:
         """Add a cell to the last row."""
         self.rows[-1].append(content)
+
+    def add_alignment(self, style: str) -> None:
+        """How the next column is set: the style attribute that the parser gives a header cell."""
+        self.is_right.append("right" in style)
 
     def lines(self, width: int) -> list[Content]:
         """Lay out the table in `width` cells; cells wrap. With more columns than fit, they stand below each other."""
@@ -41,10 +46,22 @@ class Table:
         ]
         widths = shared_widths(natural, room)
         header, *body = self.rows
-        rule = Content.styled("─┼─".join("─" * column for column in widths), "$text-muted")
-        lines = [*_row_lines([cell.stylize_before("bold") for cell in header], widths), rule]
+        rule = Content.styled("─┼─".join("─" * column for column in widths), "dim")
+        lines = [*self._row_lines([cell.stylize_before("bold") for cell in header], widths), rule]
         for row in body:
-            lines.extend(_row_lines(row, widths))
+            lines.extend(self._row_lines(row, widths))
+        return lines
+
+    def _row_lines(self, row: list[Content], widths: list[int]) -> list[Content]:
+        cells = [*row, *[BLANK] * (len(widths) - len(row))]
+        columns = [cell.wrap(width) for cell, width in zip(cells, widths, strict=True)]
+        lines = []
+        for pieces in zip_longest(*columns, fillvalue=BLANK):
+            padded = [
+                piece.pad_left(width - piece.cell_length) if is_right else piece.pad_right(width - piece.cell_length)
+                for piece, width, is_right in zip(pieces, widths, self.is_right, strict=True)
+            ]
+            lines.append(_SEPARATOR.join(padded).rstrip())
         return lines
 
 
@@ -57,12 +74,3 @@ def shared_widths(natural: list[int], room: int) -> list[int]:
         room -= widths[index]
         n_left -= 1
     return widths
-
-
-def _row_lines(row: list[Content], widths: list[int]) -> list[Content]:
-    columns = [cell.wrap(width) for cell, width in zip_longest(row, widths, fillvalue=BLANK) if isinstance(width, int)]
-    lines = []
-    for pieces in zip_longest(*columns, fillvalue=BLANK):
-        cells = [piece.pad_right(width - piece.cell_length) for piece, width in zip(pieces, widths, strict=True)]
-        lines.append(_SEPARATOR.join(cells).rstrip())
-    return lines

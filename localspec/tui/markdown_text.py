@@ -15,18 +15,14 @@ from typing import Final
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
-from pygments.lexers import get_lexer_by_name
-from pygments.util import ClassNotFound
 from textual.content import Content, Span
-from textual.highlight import highlight
 
+from localspec.tui.code import CODE_GROUND, code_lines
 from localspec.tui.markdown_table import Table
 from localspec.tui.printable import printable
 from localspec.tui.typeset import BLANK, LineWriter, Margin
 
-_TAB_SIZE: Final = 4
 _BULLETS: Final = ("•", "◦", "▪")
-_CODE: Final = "on $surface"
 _HEADINGS: Final = {"h1": "bold $accent underline", "h2": "bold $accent", "h3": "bold"}
 _INLINE: Final = {"em_open": "italic", "strong_open": "bold", "s_open": "strike"}
 
@@ -41,10 +37,15 @@ def _parser() -> MarkdownIt:
     return MarkdownIt("commonmark", {"html": False, "maxNesting": 100}).enable(["table", "strikethrough"])
 
 
+def parse_markdown(source: str) -> list[Token]:
+    """The block tokens of a text."""
+    return _parser().parse(_TOO_DEEP.sub(r"\1\\", source))
+
+
 def markdown_lines(source: str, width: int, *, is_continued: bool = False) -> list[Content]:
     """Lay out Markdown. `is_continued`: a code block at the top continues one that stands above, without its title."""
     writer = _MarkdownWriter(width, is_continued=is_continued)
-    writer.write(_parser().parse(_TOO_DEEP.sub(r"\1\\", source)))
+    writer.write(parse_markdown(source))
     return writer.out.lines
 
 
@@ -77,6 +78,7 @@ class _MarkdownWriter:
             "table_open": self._open_table,
             "table_close": self._close_table,
             "tr_open": self._open_row,
+            "th_open": self._open_header_cell,
             "inline": self._inline,
         }
 
@@ -123,7 +125,7 @@ class _MarkdownWriter:
 
     def _open_item(self, token: Token) -> None:
         marker = f"{token.info}{token.markup}" if token.info else _BULLETS[(self._list_depth - 1) % len(_BULLETS)]
-        first = Content.styled(f"{marker} ", "$text-muted")
+        first = Content.styled(f"{marker} ", "dim")
         self.out.margins.append(Margin(first, Content(" " * first.cell_length)))
 
     def _close_margin(self, token: Token) -> None:
@@ -133,7 +135,7 @@ class _MarkdownWriter:
 
     def _open_quote(self, token: Token) -> None:
         self.out.gap()
-        bar = Content.styled("▎ ", "$text-muted")
+        bar = Content.styled("▎ ", "dim")
         self.out.margins.append(Margin(bar, bar))
 
     def _close_quote(self, token: Token) -> None:
@@ -142,17 +144,13 @@ class _MarkdownWriter:
 
     def _rule(self, token: Token) -> None:
         self.out.gap()
-        self.out.write(Content.styled("─" * self.out.text_width, "$text-muted"))
+        self.out.write(Content.styled("─" * self.out.text_width, "dim"))
         self.out.gap()
 
     def _code(self, token: Token) -> None:
-        is_continued = self._is_continued and not self.out.lines
+        title = "" if self._is_continued and not self.out.lines else token.info
         self.out.gap()
-        width = self.out.text_width
-        lines = code_lines(token.content, language_of(token.info), width)
-        if (title := title_of(token.info)) and not is_continued:
-            lines.insert(0, _filled(Content.styled(f" {title}", "$text-muted"), width))
-        self.out.write_lines(lines)
+        self.out.write_lines(code_lines(token.content, token.info, self.out.text_width, title=title))
         self.out.gap()
 
     def _open_table(self, token: Token) -> None:
@@ -161,6 +159,10 @@ class _MarkdownWriter:
     def _open_row(self, token: Token) -> None:
         if self._table is not None:
             self._table.add_row()
+
+    def _open_header_cell(self, token: Token) -> None:
+        if self._table is not None:
+            self._table.add_alignment(str(token.attrs.get("style", "")))
 
     def _close_table(self, token: Token) -> None:
         if self._table is not None:
@@ -191,9 +193,9 @@ def inline_content(children: Sequence[Token]) -> Content:
             case "softbreak" | "hardbreak":
                 add("\n")
             case "code_inline":
-                add(child.content, f"$text-accent {_CODE}")
+                add(child.content, f"$text-accent {CODE_GROUND}")
             case "image":
-                add(f"[image: {child.content}] ({child.attrs.get('src', '')})", "$text-muted")
+                add(f"[image: {child.content}] ({child.attrs.get('src', '')})", "dim")
             case "link_open":
                 open_styles.append((position, "underline", str(child.attrs.get("href", ""))))
             case kind if kind in _INLINE:
@@ -202,34 +204,7 @@ def inline_content(children: Sequence[Token]) -> Content:
                 start, style, address = open_styles.pop()
                 spans.append(Span(start, position, style))
                 if address and address not in "".join(text)[start:position]:
-                    add(f" ({address})", "$text-muted")
+                    add(f" ({address})", "dim")
             case _:
                 add(child.content)
     return Content("".join(text), spans)
-
-
-def code_lines(code: str, language: str, width: int) -> list[Content]:
-    """Highlighted code on its own ground, one cell in from both sides; long lines are folded."""
-    source = printable(code).expandtabs(_TAB_SIZE).removesuffix("\n")
-    folded = [piece for line in highlight(source, language=language).split("\n", allow_blank=True) for piece in line.fold(width - 2)]
-    return [_filled(Content(" ") + line, width) for line in folded]
-
-
-def title_of(info: str) -> str:
-    """The language that a fence names, as a title."""
-    return printable(info).split(maxsplit=1)[0][:24] if info.strip() else ""
-
-
-@lru_cache(maxsize=64)
-def language_of(info: str) -> str:
-    """A language that can be highlighted, from a fence's info string. Asking for unknown ones is slow: they are kept."""
-    name = title_of(info)
-    try:
-        get_lexer_by_name(name)
-    except ClassNotFound:
-        return "text"
-    return name
-
-
-def _filled(line: Content, width: int) -> Content:
-    return line.pad_right(max(0, width - line.cell_length)).stylize_before(_CODE)

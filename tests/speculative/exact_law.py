@@ -1,4 +1,4 @@
-"""The exact output law of code that draws uniform numbers: every path is followed, weighted by the width of its interval.
+"""The exact output law of code that draws uniform numbers: all its paths, each weighted by the width of its intervals.
 
 Between two breakpoints of one number the code does the same thing. The guesses where they lie come from textbook
 formulas over dense vectors; that the behaviour is constant in between is checked at both ends and in the middle.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 
@@ -26,7 +26,7 @@ class Trace:
 
     def __init__(self) -> None:
         self.events: list[Hashable] = []
-        self.breakpoints: list[float] = []
+        self.breakpoints: Callable[[], Iterable[float]] = tuple
 
 
 class _OutOfNumbersError(Exception):
@@ -54,21 +54,18 @@ def exact_law(run: Callable[[RandomSource, Trace], Hashable]) -> dict[Hashable, 
             return trace, "undecided"
 
     law: dict[Hashable, float] = defaultdict(float)
-    paths = [((), 1.0)]
+    paths = [((), 1.0, follow(()))]
     while paths:
-        numbers, weight = paths.pop()
-        trace, outcome = follow(numbers)
+        numbers, weight, (trace, outcome) = paths.pop()
         if outcome != "undecided":
             law[outcome[1]] += weight
             continue
-        for low, high in _intervals(trace.breakpoints):
+        for low, high in _intervals(trace.breakpoints()):
             middle = (low + high) / 2
-            seen = {
-                (tuple(t.events), end)
-                for t, end in (follow((*numbers, u)) for u in (low + _EDGE, middle, high - _EDGE))
-            }
-            assert len(seen) == 1, f"behaviour changes inside ({low}, {high}) after {numbers}: {seen}"
-            paths.append(((*numbers, middle), weight * (high - low)))
+            inside = [follow((*numbers, u)) for u in (low + _EDGE, middle, high - _EDGE)]
+            behaviours = {(tuple(t.events), end) for t, end in inside}
+            assert len(behaviours) == 1, f"behaviour changes inside ({low}, {high}) after {numbers}: {behaviours}"
+            paths.append(((*numbers, middle), weight * (high - low), inside[1]))
     return law
 
 
@@ -81,7 +78,13 @@ def _intervals(breakpoints: Iterable[float]) -> list[tuple[float, float]]:
 
 
 def distribution(dense: np.ndarray) -> TokenDistribution:
-    return TokenDistribution.from_probabilities(np.arange(len(dense)), dense)
+    return _distribution(dense.tobytes())
+
+
+@cache
+def _distribution(dense: bytes) -> TokenDistribution:
+    probs = np.frombuffer(dense)
+    return TokenDistribution.from_probabilities(np.arange(len(probs)), probs)
 
 
 class TableRows:
@@ -99,15 +102,17 @@ class TableRows:
         assert row == len(self._accepted), "rows are asked in order, after their draft tokens were accepted"
         self._trace.events.append(("row", row))
         target = self._target((*self._history, *self._accepted))
-        points = [*np.cumsum(target)]
+        self._trace.breakpoints = lambda: self._breakpoints(row, target)
+        return distribution(target)
+
+    def _breakpoints(self, row: int, target: np.ndarray) -> Iterable[float]:
+        yield from np.cumsum(target)
         if row < len(self._proposals):
             token, draft = self._proposals[row]
-            points.append(target[token] / draft[token])
+            yield target[token] / draft[token]
             residual = np.maximum(target - draft, 0)
-            if residual.sum() > 0:
-                points += [*np.cumsum(residual / residual.sum())]
-        self._trace.breakpoints = points
-        return distribution(target)
+            if residual.any():
+                yield from np.cumsum(residual / residual.sum())
 
     def accept(self, token: int) -> None:
         self._trace.events.append(("accept", token))
@@ -134,7 +139,7 @@ class TableDrafter:
         distributions = []
         for _ in range(n_draft):
             dense = self._table((*history, *tokens))
-            self._trace.breakpoints = [*np.cumsum(dense)]
+            self._trace.breakpoints = lambda dense=dense: np.cumsum(dense)
             law = distribution(dense)
             tokens.append(law.top if self._argmax else law.sample(self._rng))
             self._trace.events.append(("draft", tokens[-1]))
@@ -167,7 +172,7 @@ def dense_proposals(draft: Draft, n_vocab: int) -> list[tuple[int, np.ndarray]]:
 def random_table(seed: int, n_vocab: int, style: str = "dense") -> Table:
     """A next-token table that depends on the whole history. Styles: dense, zeros, ties, greedy, uniform."""
 
-    @lru_cache(maxsize=None)
+    @cache
     def table(history: tuple[int, ...]) -> np.ndarray:
         rng = np.random.default_rng([seed, *history, 97])
         weights = rng.dirichlet(np.full(n_vocab, 0.7)) + 0.01

@@ -174,5 +174,20 @@ def test_a_step_costs_the_same_after_any_history(n_distinct):
     tokens = rng.integers(n_distinct, size=32_768).tolist()
     touched, read = work_per_step(tokens)
     assert read == 3
-    # Three new tokens with n-grams of 2, 3 and 4: 27 hashes to look up and 27 to store, plus comparisons on a hit.
-    assert touched <= 54 + 36
+    # Three new tokens, each ending n-grams of 2 + 3 + 4 tokens: hashed and compared once to look up, once to store.
+    assert touched <= 3 * (2 + 3 + 4) * 2 * 2
+
+
+def test_the_next_turn_reuses_the_index_of_the_turns_before():
+    tokens = np.random.default_rng(2).integers(500, size=20_000).tolist()
+    lookup = PromptLookup()
+    lookup.start(tokens)
+    lookup.prefill(tokens, len(tokens))
+    next_turn = [CountedToken(token) for token in [*tokens[:-10], *range(30)]]
+    CountedToken.n_touched = 0
+    lookup.start(next_turn)
+    assert lookup.prefill(next_turn, 0) == 30
+    lookup.prefill(next_turn, 30)
+    compared_with_the_text_before = len(tokens)
+    assert CountedToken.n_touched < compared_with_the_text_before + 2000
+    assert lookup.propose(next_turn, 5).tokens == by_scanning(next_turn, 5, 2, 4)

@@ -109,7 +109,7 @@ weights = st.lists(st.sampled_from([0.0, 0.0, 1e-6, 0.1, 0.5, 1.0, 3.0]), min_si
 
 
 @given(weights, weights)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_law_holds_for_any_pair_of_distributions(target, draft):
     target, draft = (np.array(w) / sum(w) for w in (target, draft))
     assert_lossless(lambda _: target, stochastic_drafts(lambda _: draft, 1, 4), 1, 4)

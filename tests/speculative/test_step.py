@@ -153,7 +153,7 @@ def test_a_failure_while_verifying_rewinds_the_drafter(rng, fails_at, failure):
     assert caught.value is failure
     assert drafter.commits == [((), 0)]
     assert drafter.cache == history
-    assert step.propose(history, limit=3) == Draft((3, 4, 5), draft.distributions) or drafter.asked == [3, 3]
+    assert step.propose(history, limit=3).tokens == (3, 4, 5)
     assert step.verify(draft, CountingRows(2), rng).tokens == (3, 4, 5, 6)
 
 
@@ -213,11 +213,9 @@ def test_cutting_a_draft():
 def test_the_algorithm_loads_nothing_but_numpy_and_the_standard_library():
     script = (
         "import sys, localspec.speculative.step, localspec.speculative.prompt_lookup\n"
-        "known = sys.stdlib_module_names | {'numpy', 'localspec', '__main__'}\n"
-        "own = ('localspec', 'localspec.speculative')\n"
-        "foreign = {m for m in sys.modules if m.partition('.')[0] not in known}\n"
-        "foreign |= {m for m in sys.modules if m.startswith('localspec') and not m.startswith(own[1]) and m not in own}\n"
-        "print(sorted(m for m in foreign if not m.startswith('_')))\n"
+        "known = {*sys.stdlib_module_names, 'numpy', 'localspec'}\n"
+        "print({m for m in sys.modules if m.partition('.')[0] not in known and not m.startswith('_')})\n"
+        "print({m for m in sys.modules if m.startswith('localspec.') and not m.startswith('localspec.speculative')})\n"
     )
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+    assert found.stdout.split() == ["set()", "set()"]

@@ -1,0 +1,1 @@
+"""Measuring: workloads and how a run of them is timed."""

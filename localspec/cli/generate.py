@@ -1,0 +1,225 @@
+"""`localspec generate`: one answer to stdout, for scripts."""
+
+from __future__ import annotations
+
+import json
+import queue
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from localspec.cli.console import LoadProgress, say, say_error, summary
+from localspec.cli.option_groups import expand_groups
+from localspec.cli.options import PairOptions, SamplingOptions
+from localspec.engine.requests import MAX_NUM_SPECULATIVE_TOKENS, ChatPrompt, GenerateRequest, Message, Mode, RawPrompt
+from localspec.errors import LocalspecError, UsageError
+
+if TYPE_CHECKING:
+    from localspec.cli.selection import Selection
+    from localspec.engine.client import EngineClient
+    from localspec.engine.events import Loaded, RequestEvent, TextSpan
+    from localspec.engine.metrics import RequestMetrics
+
+_REQUEST: Final = "The request"
+_MAX_STDIN_BYTES: Final = 16 << 20
+INTERRUPTED: Final = 130
+
+
+@expand_groups
+def generate(
+    context: typer.Context,
+    pair: PairOptions,
+    sampling: SamplingOptions,
+    prompt: Annotated[
+        list[str] | None, typer.Argument(help="The prompt; words are joined. Without it, or as -, stdin is read.")
+    ] = None,
+    system: Annotated[str | None, typer.Option(help="System prompt.", rich_help_panel=_REQUEST)] = None,
+    raw: Annotated[
+        bool,
+        typer.Option("--raw", help="Continue the text as it is, without the chat template.", rich_help_panel=_REQUEST),
+    ] = False,
+    mode: Annotated[
+        Mode | None,
+        typer.Option(help="Where drafts come from (draft, if there is a draft model).", rich_help_panel=_REQUEST),
+    ] = None,
+    num_speculative_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=MAX_NUM_SPECULATIVE_TOKENS, help="Most tokens drafted per step (5).", rich_help_panel=_REQUEST
+        ),
+    ] = None,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--max-tokens", "-n", min=1, max=2**31 - 1, help="Most tokens in the answer.", rich_help_panel=_REQUEST
+        ),
+    ] = None,
+    stop: Annotated[
+        list[str] | None,
+        typer.Option(help="Text that ends the answer; may be given several times.", rich_help_panel=_REQUEST),
+    ] = None,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="One JSON object with text, tokens, origins and metrics.", rich_help_panel=_REQUEST
+        ),
+    ] = False,
+) -> None:
+    """Write one answer to stdout; a line with the speed goes to stderr.
+
+    Exit codes: 0, 2 usage, 3 model or pair refused, 4 does not fit, 130 interrupted.
+    """
+    from localspec.cli.selection import select
+    from localspec.engine.client import EngineClient
+
+    text = _prompt_text(prompt)
+    if raw and system is not None:
+        raise UsageError("--raw and --system contradict each other.", hint="Write the system prompt into the raw text.")
+    selection = select(
+        context.obj.config, pair, sampling, {"mode": mode, "num_speculative_tokens": num_speculative_tokens}
+    )
+    if mode is Mode.DRAFT and selection.pair.draft is None:
+        raise UsageError("--mode draft needs a draft model.", hint="Name one with --draft FILE, or use --mode lookup.")
+    request = GenerateRequest(
+        prompt=RawPrompt(text) if raw else ChatPrompt(_messages(system, text)),
+        sampling=selection.sampling,
+        mode=Mode(selection.settings.mode),
+        num_speculative_tokens=selection.settings.num_speculative_tokens,
+        max_tokens=max_tokens,
+        stop=tuple(stop or ()),
+    )
+    if selection.notice:
+        say(selection.notice)
+    with EngineClient() as engine:
+        code = _run(engine, selection, request, as_json=as_json)
+    if code:
+        raise typer.Exit(code)
+
+
+def _run(engine: EngineClient, selection: Selection, request: GenerateRequest, *, as_json: bool) -> int:
+    loaded = engine.load_and_wait(selection.pair, LoadProgress())
+    if loaded.speculation_note:
+        say(loaded.speculation_note)
+    answer = _Answer(is_streamed=not as_json)
+    events: queue.SimpleQueue[RequestEvent] = queue.SimpleQueue()
+    engine.submit(request, events.put)
+    while not answer.is_complete:
+        try:
+            answer.take(events.get())
+        except KeyboardInterrupt:
+            if answer.interrupted:
+                raise  # a second Ctrl-C does not wait
+            answer.interrupted = True
+            engine.cancel(request.request_id)
+    if as_json:
+        sys.stdout.write(json.dumps(answer.as_json(request, loaded), ensure_ascii=False) + "\n")
+    elif answer.text and not answer.text.endswith("\n") and sys.stdout.isatty():
+        sys.stdout.write("\n")
+    sys.stdout.flush()
+    if answer.metrics is not None:
+        say(summary(answer.metrics, answer.mode))
+    if answer.error is not None:
+        say_error(answer.error)
+        return answer.error.exit_code
+    return INTERRUPTED if answer.interrupted else 0
+
+
+@dataclass
+class _Answer:
+    """What has arrived of the answer."""
+
+    is_streamed: bool
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    origins: list[str] = field(default_factory=list)
+    finish_reason: str = ""
+    seed: int = 0
+    mode: str = ""
+    metrics: RequestMetrics | None = None
+    error: LocalspecError | None = None
+    interrupted: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        return bool(self.finish_reason)
+
+    def take(self, event: RequestEvent) -> None:
+        from localspec.engine import events
+
+        match event:
+            case events.Queued():
+                self.seed, self.mode = event.seed, event.mode.value
+                if event.mode_note:
+                    say(event.mode_note)
+            case events.StepDecoded():
+                self.token_ids += event.step.tokens
+                self.origins += [origin.value for origin in event.step.origins]
+                self._show(event.spans)
+            case events.Finished():
+                self._show(event.spans)
+                self.finish_reason, self.metrics = event.reason.value, event.metrics
+            case events.Cancelled():
+                self._show(event.spans)
+                self.finish_reason, self.metrics = "cancelled", event.metrics
+            case events.Failed():
+                self.finish_reason, self.error = "error", event.error
+            case events.Prefilling():
+                pass
+
+    def _show(self, spans: tuple[TextSpan, ...]) -> None:
+        text = "".join(span.text for span in spans)
+        self.text += text
+        if self.is_streamed and text:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+    def as_json(self, request: GenerateRequest, loaded: Loaded) -> dict[str, Any]:
+        """The object that `--json` prints."""
+        return {
+            "text": self.text,
+            "finish_reason": self.finish_reason,
+            "token_ids": self.token_ids,
+            "origins": self.origins,
+            "metrics": self.metrics.as_dict() if self.metrics else None,
+            "model": {"target": loaded.target_name, "draft": loaded.draft_name},
+            "mode": self.mode,
+            "num_speculative_tokens": request.num_speculative_tokens,
+            "seed": self.seed,
+            "error": str(self.error) if self.error else None,
+        }
+
+
+def _messages(system: str | None, prompt: str) -> tuple[Message, ...]:
+    user = Message("user", prompt)
+    return (user,) if system is None else (Message("system", system), user)
+
+
+def _prompt_text(words: list[str] | None) -> str:
+    if words and words != ["-"]:
+        text = " ".join(words)
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError("The prompt on the command line is not valid UTF-8.") from error
+    elif sys.stdin is None or sys.stdin.isatty():
+        raise UsageError("There is no prompt.", hint="Give it as an argument, or pipe it in.")
+    else:
+        text = _read_stdin()
+    if not text.strip():
+        raise UsageError("The prompt is empty.", hint="Give some text as an argument, or pipe it in.")
+    return text
+
+
+def _read_stdin() -> str:
+    data = sys.stdin.buffer.read(_MAX_STDIN_BYTES + 1)
+    if len(data) > _MAX_STDIN_BYTES:
+        raise UsageError(f"The prompt on stdin is larger than {_MAX_STDIN_BYTES >> 20} MiB.")
+    try:
+        return data.decode("utf-8").removesuffix("\n")
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"The prompt on stdin is not UTF-8: byte {error.start} is 0x{data[error.start]:02x}.",
+            hint="Convert it, for example with iconv -t UTF-8.",
+        ) from error

@@ -1,0 +1,76 @@
+"""The console script: global options, and one exit code for every kind of failure."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from localspec.cli.chat import chat
+from localspec.cli.console import say, say_error
+from localspec.cli.generate import INTERRUPTED, generate
+from localspec.errors import LocalspecError
+from localspec.logs import configure
+
+app = typer.Typer(
+    name="localspec",
+    help="Chat with a local model, losslessly accelerated by speculative decoding.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command()(chat)
+app.command()(generate)
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalOptions:
+    """What was given before the command."""
+
+    config: Path | None
+    verbosity: int
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"localspec {version('localspec')} (llama-cpp-python {version('llama-cpp-python')})")
+        raise typer.Exit
+
+
+@app.callback()
+def _global_options(
+    context: typer.Context,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="Configuration file.")] = None,
+    verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, help="More on stderr; twice for all.")] = 0,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True)] = False,
+) -> None:
+    del version
+    configure(verbose)
+    context.obj = GlobalOptions(config, verbose)
+
+
+def run() -> None:
+    """Run a command and exit with its code; no failure shows a traceback, unless -vv asks for it."""
+    try:
+        app()
+    except LocalspecError as error:
+        say_error(error)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of our output has left; the interpreter would complain while flushing.
+        sys.stdout = None
+        sys.exit(0)
+    except Exception as error:
+        logging.getLogger("localspec").debug("Unexpected", exc_info=True)
+        say(f"localspec: an unexpected error, {type(error).__name__}: {error}")
+        say("  This is a bug. Run it again with -vv (before the command) for the details.")
+        sys.exit(1)

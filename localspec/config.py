@@ -1,0 +1,265 @@
+"""Settings: defaults < configuration file < environment < flags. A pure merge of what it is handed; no globals.
+
+pair = "qwen"                        # the pair to start with; also LOCALSPEC_PAIR, --pair
+ctx = 16384
+
+[pairs.qwen]
+target = "~/models/qwen-7b-q4.gguf"  # a relative path starts at this file's folder
+draft = "~/models/qwen-0.5b-q8.gguf"
+draft_kv_type = "f16"
+
+[chat]
+system = "Answer briefly."
+
+[sampling]
+temperature = 0.7                    # also LOCALSPEC_SAMPLING_TEMPERATURE
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, get_origin
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
+
+from localspec.errors import ConfigError
+from localspec.paths import HOME_VARIABLE
+
+__all__ = ["ChatSettings", "PairEntry", "SamplingSettings", "Settings", "load_settings"]
+
+ENVIRONMENT_PREFIX: Final = "LOCALSPEC_"
+
+
+def _model_path(value: object, info: ValidationInfo) -> Path:
+    """A path as written in the file: `~` expands, a relative one starts at the file's folder."""
+    if isinstance(value, Path):
+        return value
+    if not isinstance(value, str) or not value:
+        raise ValueError("it should be a path in quotes")
+    try:
+        path = Path(value).expanduser()
+    except RuntimeError as error:
+        raise ValueError("its ~ names no home folder") from error
+    return (info.context or Path()) / path
+
+
+def _from_list(value: object) -> object:
+    """TOML has lists only; what is frozen holds tuples."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+# Spelled out, since settings lie below the layers that define them; tests hold them to the originals.
+_Mode = Literal["draft", "lookup", "plain"]
+_KvType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
+_Ctx = Annotated[int, Field(ge=16, le=2**31 - 1)]
+_GpuLayers = Annotated[int, Field(ge=-1, le=2**31 - 1)]
+_ModelPath = Annotated[Path, BeforeValidator(_model_path)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class PairEntry(_Section):
+    """A target and, maybe, its draft model. What is None here falls back to the setting of that name in `Settings`."""
+
+    target: _ModelPath
+    draft: _ModelPath | None = None
+    ctx: _Ctx | None = None
+    gpu_layers: _GpuLayers | None = None
+    draft_gpu_layers: _GpuLayers | None = None
+    kv_type: _KvType | None = None
+    draft_kv_type: _KvType | None = None
+
+
+class ChatSettings(_Section):
+    """How a chat starts."""
+
+    system: str | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+
+
+class SamplingSettings(_Section):
+    """Defaults of `SamplingParams`, by its names and bounds; None leaves its own default.
+
+    Logit bias, grammar and JSON schema belong to one request and cannot be set here.
+    """
+
+    temperature: Annotated[float, Field(ge=0, le=100)] | None = None
+    dynatemp_range: Annotated[float, Field(ge=0, le=100)] | None = None
+    dynatemp_exponent: Annotated[float, Field(ge=0, le=100)] | None = None
+    top_k: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    typical_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    top_n_sigma: Annotated[float, Field(ge=-1, le=100)] | None = None
+    xtc_probability: Annotated[float, Field(ge=0, le=1)] | None = None
+    xtc_threshold: Annotated[float, Field(ge=0, le=1)] | None = None
+    repeat_penalty: Annotated[float, Field(ge=0.01, le=100)] | None = None
+    repeat_last_n: Annotated[int, Field(ge=-1, le=2**31 - 1)] | None = None
+    frequency_penalty: Annotated[float, Field(ge=-100, le=100)] | None = None
+    presence_penalty: Annotated[float, Field(ge=-100, le=100)] | None = None
+    dry_multiplier: Annotated[float, Field(ge=0, le=100)] | None = None
+    dry_base: Annotated[float, Field(ge=1, le=100)] | None = None
+    dry_allowed_length: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+    dry_penalty_last_n: Annotated[int, Field(ge=-1, le=2**31 - 1)] | None = None
+    dry_sequence_breakers: Annotated[tuple[str, ...], BeforeValidator(_from_list)] | None = None
+    seed: Annotated[int, Field(ge=0, le=2**64 - 1)] | None = None
+
+    def given(self) -> dict[str, Any]:
+        """What was set, ready for `SamplingParams(**...)`."""
+        return self.model_dump(exclude_none=True)
+
+
+class Settings(_Section):
+    """Everything that can be set.
+
+    `pair` None: the caller chooses. `ctx` None: the target's own. `threads` None: one per physical core. `gpu_layers`
+    and `draft_gpu_layers` -1: all layers of that model.
+    """
+
+    pair: str | None = None
+    pairs: dict[str, PairEntry] = {}
+    mode: _Mode = "draft"
+    num_speculative_tokens: Annotated[int, Field(ge=0, le=32)] = 5
+    ctx: _Ctx | None = None
+    gpu_layers: _GpuLayers = -1
+    draft_gpu_layers: _GpuLayers = -1
+    kv_type: _KvType = "f16"
+    draft_kv_type: _KvType = "f16"
+    threads: Annotated[int, Field(ge=1, le=512)] | None = None
+    chat: ChatSettings = ChatSettings()
+    sampling: SamplingSettings = SamplingSettings()
+
+
+def load_settings(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, object]) -> Settings:
+    """Merge the layers; a later one wins, key by key.
+
+    `file` None: there is none. Of `environ` only names with the prefix LOCALSPEC_ count, and empty values do not.
+    `flags` go by the names of the settings ("ctx", "temperature" ...); None means: not given.
+
+    Raises:
+        ConfigError: a layer cannot be read, or holds an unknown key or a value that cannot be used. The message names
+            the layer, the key and the value; the hint names the nearest key.
+    """
+    merged: dict[str, Any] = {}
+    if file is not None:
+        _merge(merged, _checked(_from_file(file), f"{file}: ", ".".join, base=file.absolute().parent))
+    _merge(merged, _checked(_from_environment(environ), "", _variable, strict=False))
+    _merge(merged, _checked(_from_flags(flags), "", _flag))
+    return Settings.model_validate(merged)
+
+
+def _merge(below: dict[str, Any], above: Mapping[str, Any]) -> None:
+    for key, value in above.items():
+        if isinstance(value, dict) and isinstance(below.get(key), dict):
+            _merge(below[key], value)
+        else:
+            below[key] = value
+
+
+_Spell = Callable[[Sequence[str]], str]
+"""Writes the keys of a setting as the user wrote them in that layer."""
+
+
+def _variable(keys: Sequence[str]) -> str:
+    return ENVIRONMENT_PREFIX + "_".join(keys).upper()
+
+
+def _flag(keys: Sequence[str]) -> str:
+    return "--" + keys[-1].replace("_", "-")
+
+
+def _checked(
+    layer: dict[str, Any], source: str, spell: _Spell, *, strict: bool = True, base: Path | None = None
+) -> dict[str, Any]:
+    """A layer by itself, with values converted; only what it sets."""
+    try:
+        return Settings.model_validate(layer, strict=strict, context=base).model_dump(exclude_unset=True)
+    except ValidationError as error:
+        problem: Any = error.errors(include_url=False)[0]
+        keys = [str(key) for key in problem["loc"]]
+        if problem["type"] == "extra_forbidden":
+            raise _unknown(source + spell(keys), keys[-1], _known_keys(keys[:-1])) from None
+        raise _unusable(source + spell(keys), problem) from None
+
+
+def _unusable(setting: str, problem: Any) -> ConfigError:
+    if problem["type"] == "missing":
+        return ConfigError(f"{setting} is missing.", hint="Every pair needs a target: the path of a GGUF file.")
+    value = repr(problem["input"])
+    shown = value if len(value) <= 60 else f"{value[:57]}..."
+    if problem["type"] in ("model_type", "dict_type"):
+        reason = "it should be a section with settings of its own"
+    else:
+        reason = problem["msg"].removeprefix("Value error, ").replace("Input should", "it should")
+    return ConfigError(f"{setting} is {shown}; {reason}.", hint="Correct it, or take it out for the default.")
+
+
+def _unknown(setting: str, name: str, known: Sequence[str]) -> ConfigError:
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"Did you mean {nearest[0]}?" if nearest else f"Known are: {', '.join(known)}."
+    return ConfigError(f"{setting} is not a setting.", hint=hint)
+
+
+def _known_keys(section: Sequence[str]) -> list[str]:
+    models: dict[str, type[BaseModel]] = {"pairs": PairEntry, "chat": ChatSettings, "sampling": SamplingSettings}
+    return list((models[section[0]] if section else Settings).model_fields)
+
+
+def _from_file(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8-sig"))  # some editors put a byte order mark
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror or error}.", hint="Name a readable TOML file.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file}: it is not UTF-8 text.", hint="Save it as UTF-8.") from error
+    except ValueError as error:  # TOMLDecodeError, or a number with thousands of digits
+        raise ConfigError(f"{file}: {error}.", hint="Text values need quotes; sections look like [chat].") from error
+    except RecursionError as error:
+        raise ConfigError(f"{file}: it is nested too deeply.", hint="Settings need no nesting of that kind.") from error
+
+
+def _settings() -> list[tuple[str, ...]]:
+    """The keys of every setting that has one value: ("ctx",), ("chat", "system") ..."""
+    settings: list[tuple[str, ...]] = []
+    for key, field in Settings.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            settings += [(key, inner) for inner in field.annotation.model_fields]
+        elif get_origin(field.annotation) is not dict:
+            settings.append((key,))
+    return settings
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    settings = {_variable(keys): keys for keys in _settings()}
+    layer: dict[str, Any] = {}
+    for variable, value in environ.items():
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable == HOME_VARIABLE or not value:
+            continue
+        if variable not in settings:
+            raise _unknown(variable, variable, list(settings))
+        _place(layer, settings[variable], value)
+    return layer
+
+
+def _from_flags(flags: Mapping[str, object]) -> dict[str, Any]:
+    settings = {keys[-1]: keys for keys in _settings()}
+    layer: dict[str, Any] = {}
+    for name, value in flags.items():
+        if value is None:
+            continue
+        if name not in settings:
+            raise _unknown(_flag([name]), name, list(settings))
+        _place(layer, settings[name], value.value if isinstance(value, Enum) else value)
+    return layer
+
+
+def _place(layer: dict[str, Any], keys: tuple[str, ...], value: object) -> None:
+    for key in keys[:-1]:
+        layer = layer.setdefault(key, {})
+    layer[keys[-1]] = value

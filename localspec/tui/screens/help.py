@@ -1,0 +1,72 @@
+"""The keys, and how to read the screen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Final, NamedTuple
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+
+from localspec.tui.origins import ORIGIN_MEANINGS, ORIGIN_STYLES
+from localspec.tui.screens.dialog import Dialog
+from localspec.tui.typeset import LineWriter, Margin
+from localspec.tui.widgets.passage import Passage
+
+
+class Entry(NamedTuple):
+    """A line of the help."""
+
+    name: str
+    meaning: str
+    style: str = "$accent"
+
+
+_READING: Final = (
+    Entry("tokens/s", "over the last two seconds; after the reply, its average"),
+    Entry("accepted", "share of the drafted tokens that the target kept"),
+    Entry("per step", "tokens that one pass of the target yields, on average"),
+    Entry("first token", "from sending the prompt to the first text"),
+    Entry("▁▃▅█", "one cell per step: the higher, the more drafts were accepted"),
+    Entry("·", "a step without a draft"),
+)
+
+
+class HelpDialog(Dialog[None]):
+    """Scrolls with the arrow keys."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("f1", "close", "Close", show=False)]
+
+    def __init__(self, keys: tuple[Entry, ...]) -> None:
+        super().__init__()
+        self._keys = keys
+
+    def compose(self) -> ComposeResult:
+        """Three lists."""
+        origins = [Entry(origin.value, meaning, ORIGIN_STYLES[origin]) for origin, meaning in ORIGIN_MEANINGS.items()]
+        with VerticalScroll(classes="dialog -help") as box:
+            box.border_title = "Help"
+            yield Passage(EntryList("Keys", self._keys))
+            yield Passage(EntryList("The numbers", _READING))
+            yield Passage(EntryList("Tokens by origin", tuple(origins)))
+
+
+@dataclass(frozen=True, slots=True)
+class EntryList:
+    """Names and what they mean, in two columns."""
+
+    title: str
+    entries: tuple[Entry, ...]
+
+    def lines(self, width: int) -> list[Content]:
+        """See `Typeset`."""
+        name_width = 2 + max(len(entry.name) for entry in self.entries)
+        writer = LineWriter(width)
+        writer.write(Content.styled(self.title, "bold"))
+        for entry in self.entries:
+            name = Content.styled(entry.name, entry.style).pad_right(name_width - len(entry.name)).pad_left(2)
+            writer.margins = [Margin(name, Content(" " * name.cell_length))]
+            writer.write(Content(entry.meaning))
+        return writer.lines

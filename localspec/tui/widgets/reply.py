@@ -1,0 +1,95 @@
+"""One reply in the transcript."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content
+from textual.widgets import Static
+
+from localspec.engine.events import FinishReason, TextSpan
+from localspec.tui import figures
+from localspec.tui.conversation import Outcome, Reply
+from localspec.tui.origins import OriginPieces
+from localspec.tui.pieces import MarkdownPieces, Pieces
+from localspec.tui.widgets.passage import Passage
+
+
+class ReplyView(Vertical):
+    """The text of a reply, as Markdown or by origin, and a line below that says how it stands.
+
+    Only the last passage changes while the reply grows; the others are laid out once.
+    """
+
+    def __init__(self, reply: Reply, *, by_origin: bool) -> None:
+        super().__init__()
+        self.reply = reply
+        self._by_origin = by_origin
+        self._pieces: Pieces = OriginPieces() if by_origin else MarkdownPieces()
+        self._last: Passage | None = None
+        self._status = Static(classes="status", markup=False)
+
+    def compose(self) -> ComposeResult:
+        """The status line; passages are mounted above it as they come."""
+        yield self._status
+
+    def grow(self, spans: Iterable[TextSpan]) -> None:
+        """Show text that was added to the reply."""
+        first, *rest = self._pieces.feed(spans)
+        passages = [Passage(typeset) for typeset in rest]
+        if self._last is None:
+            passages.insert(0, Passage(first))
+        else:
+            self._last.show(first)
+        if passages:
+            self._last = passages[-1]
+            self.mount(*passages, before=self._status)
+
+    def show_origins(self, by_origin: bool) -> None:
+        """Show the whole reply the one way or the other."""
+        if by_origin == self._by_origin:
+            return
+        self._by_origin = by_origin
+        self.query(Passage).remove()
+        self._last = None
+        self._pieces = OriginPieces() if by_origin else MarkdownPieces()
+        if self.reply.spans:
+            self.grow(self.reply.spans)
+
+    def show_status(self, text: str) -> None:
+        """What the reply waits for; an empty text hides the line."""
+        self._status.update(Content(text))
+        self._status.display = bool(text)
+
+    def show_outcome(self) -> None:
+        """How the reply ended."""
+        self.set_class(self.reply.outcome is Outcome.FAILED, "-failed")
+        self.show_status(summary(self.reply))
+
+
+def summary(reply: Reply) -> str:
+    """One line on a reply that has ended."""
+    parts = []
+    match reply.outcome:
+        case Outcome.STOPPED:
+            parts.append("stopped" if not reply.is_empty else "stopped before the first word; the prompt is back below")
+        case Outcome.FAILED:
+            parts.append("failed; the prompt is back below")
+        case _ if reply.is_empty:
+            parts.append("an empty reply")
+    match reply.reason:
+        case FinishReason.LENGTH:
+            parts.append("cut at the token limit")
+        case FinishReason.CONTEXT_FULL:
+            parts.append("cut where the context is full")
+    metrics = reply.metrics
+    if metrics is not None and metrics.n_tokens:
+        parts.append(f"{reply.mode.value} mode")
+        parts.append(f"{figures.count(metrics.n_tokens)} tokens")
+        if metrics.tokens_per_second is not None:
+            parts.append(f"{figures.rate(metrics.tokens_per_second)} tokens/s")
+        if metrics.draft_acceptance_rate is not None:
+            parts.append(f"{figures.percent(metrics.draft_acceptance_rate)} accepted")
+    return " · ".join(parts)

@@ -1,0 +1,62 @@
+"""What stands above an empty chat."""
+
+from __future__ import annotations
+
+from textual.content import Content
+from textual.widget import Widget
+
+from localspec.engine.events import Loaded
+from localspec.tui import figures
+from localspec.tui.printable import printable
+
+
+class Welcome(Widget):
+    """The product, the models that answer, and how to begin."""
+
+    def __init__(self, pair_name: str, notice: str) -> None:
+        super().__init__()
+        self._pair_name = printable(pair_name)
+        self._notice = printable(notice)
+        self._loaded: Loaded | None = None
+
+    def show_loaded(self, loaded: Loaded) -> None:
+        """The models are known."""
+        self._loaded = loaded
+        self.refresh(layout=True)
+
+    def render(self) -> Content:
+        """The text."""
+        lines = [
+            Content.assemble(
+                ("localspec", "$accent bold"),
+                ("  a draft model writes ahead, the target has the last word", "dim"),
+            ),
+            Content(""),
+            *self._models(),
+        ]
+        if self._notice:
+            lines += [Content(""), Content(self._notice)]
+        lines += [
+            Content(""),
+            Content.styled("Enter sends, Ctrl+J starts a new line, F1 shows all keys.", "dim"),
+        ]
+        return Content("\n").join(lines)
+
+    def _models(self) -> list[Content]:
+        loaded = self._loaded
+        if loaded is None:
+            return [_fact("pair", self._pair_name)]
+        where = "GPU" if loaded.gpu_offload else "CPU"
+        return [
+            _fact("target", printable(loaded.target_name)),
+            _fact(
+                "draft",
+                printable(loaded.draft_name) if loaded.draft_name else "none: drafts come from prompt lookup only",
+            ),
+            _fact("context", f"{loaded.n_ctx:,} tokens"),
+            _fact("weights", f"{figures.size(loaded.weights_bytes)} on the {where}"),
+        ]
+
+
+def _fact(name: str, value: str) -> Content:
+    return Content.assemble((f"{name:<9}", "dim"), value)

