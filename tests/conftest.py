@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ["tests.native_fixtures"]
+
 _OF_THE_ALGORITHM = Path(__file__).parent / "speculative"
 
 

@@ -37,8 +37,12 @@ def write_tiny_model(
     architecture: str = "llama",
     name: str = "tiny",
     scale: float = 3.0,
+    loud_padding: bool = False,
 ) -> Path:
-    """Write a model; `extra_tokens` unused ones pad its vocabulary. `scale` sharpens its distributions."""
+    """Write a model; `extra_tokens` unused ones pad its vocabulary. `scale` sharpens its distributions.
+
+    With `loud_padding` every other step prefers a padding token: what a real model never does, and a test must.
+    """
     rng, noise_rng = np.random.default_rng(seed), np.random.default_rng(seed + 1_000)
 
     def weights(*shape: int, std: float) -> np.ndarray:
@@ -79,6 +83,8 @@ def write_tiny_model(
     writer.add_tensor("output_norm.weight", np.ones(N_EMBD, np.float32))
     output = weights(n_vocab, N_EMBD, std=scale / np.sqrt(N_EMBD))
     output[[*range(32), *range(127, 256)]] *= 0.3  # mostly readable text
+    if loud_padding:
+        output[-extra_tokens:] *= 5.0
     writer.add_tensor("output.weight", output)
     head = N_EMBD // N_HEAD
     for layer in range(N_LAYERS):

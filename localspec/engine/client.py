@@ -224,8 +224,6 @@ class _EngineProcess:
             self._popen.wait()
         if threading.current_thread() is not self._report_thread:
             self._report_thread.join(_CLOSE_TIMEOUT_S)
-        with suppress(OSError):
-            cast(BinaryIO, self._popen.stdin).close()
 
     # --- the threads ---------------------------------------------------------------------------------------------
 
@@ -238,6 +236,8 @@ class _EngineProcess:
                     break
                 self._dispatch(report)
         self._popen.wait()
+        with self._lock, suppress(OSError):
+            cast(BinaryIO, self._popen.stdin).close()
         self._log_thread.join(1.0)
         self._death = self._describe_death()
         if not self._is_closing:

@@ -58,6 +58,9 @@ class Scheduler:
         self._waiting: deque[_Waiting] = deque()
         self._active: list[ActiveSequence] = []
         self._slot_of: dict[str, _Slot] = {}
+        for model in (pair.target, pair.draft):
+            if model is not None:
+                model.context.clear_all()
         self._free = [
             _Slot(
                 target=SequenceCache(pair.target.context, seq_id),

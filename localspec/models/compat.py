@@ -117,7 +117,7 @@ def require_compatible(target: GgufHeader, draft: GgufHeader) -> None:
     if verdict.verdict is Verdict.REFUSED:
         reason = verdict.reasons[0]
         raise IncompatiblePairError(
-            f"{_named(draft)} cannot draft for {_named(target)}: {reason.text}.",
+            f"{draft.path.name} cannot draft for {target.path.name}: {reason.text}.",
             rule=reason.rule,
             target_value=reason.target_value,
             draft_value=reason.draft_value,
@@ -130,7 +130,7 @@ def _vocabulary(header: GgufHeader) -> _Vocabulary | None:
     tokens = header.strings("tokenizer.ggml.tokens")
     if not model or not tokens:
         return None
-    kind, bos, eos = _TYPES.get(model, (model, None, None))
+    kind, bos, eos = _TYPES.get(model, (repr(model), None, None))
     add_bos = header.flag("tokenizer.ggml.add_bos_token")
     add_eos = header.flag("tokenizer.ggml.add_eos_token")
     given_bos = header.integer("tokenizer.ggml.bos_token_id")
@@ -195,10 +195,6 @@ def _reason(rule: str, target_value: str, draft_value: str, text: str) -> Reason
 
 def _short(value: str) -> str:
     return value if len(value) <= 60 else f"{value[:57]}..."
-
-
-def _named(header: GgufHeader) -> str:
-    return f"{header.path.name} ({header.architecture or 'no architecture'})"
 
 
 # --- models that do not write text ------------------------------------------------------------------------------------

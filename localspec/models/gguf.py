@@ -215,7 +215,10 @@ def _parse(path: Path, cursor: _Cursor) -> GgufHeader:
         raise ModelFileError(
             f"{path} is cut: it has {cursor.size:,} bytes, its header promises {_shown(promised)}.", hint=_FETCH_AGAIN
         )
-    return GgufHeader(path, version, metadata, tensors, data_offset, cursor.size)
+    header = GgufHeader(path, version, metadata, tensors, data_offset, cursor.size)
+    if not header.architecture.isprintable():  # it is part of many messages
+        raise cursor.damaged(f"its architecture is {header.architecture[:80]!r}")
+    return header
 
 
 def _version(path: Path, cursor: _Cursor) -> int:
