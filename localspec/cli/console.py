@@ -8,6 +8,7 @@ from typing import TextIO
 from localspec.engine.events import LoadEvent, Loading
 from localspec.engine.metrics import RequestMetrics
 from localspec.errors import LocalspecError
+from localspec.printable import printable
 
 
 def say(text: str) -> None:
@@ -21,11 +22,6 @@ def say_error(error: LocalspecError) -> None:
     say(f"localspec: {printable(error.message)}")
     if error.hint:
         say(f"  {printable(error.hint)}")
-
-
-def printable(text: str) -> str:
-    """File names and model names may hold control characters; a terminal must not obey them."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 class LoadProgress:

@@ -15,6 +15,7 @@ from localspec.cli.option_groups import expand_groups
 from localspec.cli.options import PairOptions, SamplingOptions
 from localspec.engine.requests import MAX_NUM_SPECULATIVE_TOKENS, ChatPrompt, GenerateRequest, Message, Mode, RawPrompt
 from localspec.errors import LocalspecError, UsageError
+from localspec.printable import printable
 
 if TYPE_CHECKING:
     from localspec.cli.selection import Selection
@@ -172,7 +173,7 @@ class _Answer:
         text = "".join(span.text for span in spans)
         self.text += text
         if self.is_streamed and text:
-            sys.stdout.write(text)
+            sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
             sys.stdout.flush()
 
     def as_json(self, request: GenerateRequest, loaded: Loaded) -> dict[str, Any]:

@@ -161,7 +161,10 @@ class ActiveSequence:
         decoded = StepDecoded(self.request.request_id, spans, step, self.metrics.snapshot())
         if reason is None:
             return (decoded,)
-        return decoded, Finished(self.request.request_id, self._flush(), reason, decoded.metrics)
+        rest = self._flush()
+        if self._stops.matched is not None:
+            reason = FinishReason.STOP  # one stop string inside another was only decided now
+        return decoded, Finished(self.request.request_id, rest, reason, decoded.metrics)
 
     def cancelled(self) -> Cancelled:
         """The terminal event of a request that was asked to stop."""

@@ -54,7 +54,7 @@ def write_unpacked(source: Path, destination: Path, progress: Callable[[float], 
         if cancelled:
             raise LoadCancelledError(f"Writing {destination.name} was cancelled.")
         if failed:
-            raise _write_error(source, destination, temporary, n_bytes, errors)
+            raise _write_error(source, destination, n_bytes, errors)
         try:
             read_header(temporary)  # llama.cpp may not notice a short write; the header knows the size
         except ModelFileError as error:
@@ -89,14 +89,12 @@ def _temporary_beside(destination: Path, n_bytes: int) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def _write_error(
-    source: Path, destination: Path, temporary: Path, n_bytes: int, errors: Iterable[str]
-) -> LocalspecError:
-    free = shutil.disk_usage(destination.parent).free
-    written = temporary.stat().st_size
-    if written and free < n_bytes - written:
+def _write_error(source: Path, destination: Path, n_bytes: int, errors: Iterable[str]) -> LocalspecError:
+    complaints = list(errors)
+    # The only stream that llama.cpp writes is the output: it fails when the disk does.
+    if any("iostream" in complaint for complaint in complaints):
         return _disk_full(destination, n_bytes)
-    return load_error(source, errors)
+    return load_error(source, complaints)
 
 
 def _disk_full(destination: Path, n_bytes: int) -> DiskFullError:

@@ -105,7 +105,7 @@ def read_header(path: Path) -> GgufHeader:
             return _parse(path, _Cursor(path, size, read))
     except FileNotFoundError as error:
         raise ModelFileError(
-            f"{path} does not exist.", hint="Check the path; `localspec pull` fetches models."
+            f"{path} does not exist.", hint="Check the path."
         ) from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
@@ -228,7 +228,7 @@ def _version(path: Path, cursor: _Cursor) -> int:
     if start[:4] != b"GGUF":
         raise ModelFileError(
             f"{path} is not a GGUF file{_looks_like(start)}.",
-            hint="Choose a file that ends in .gguf; `localspec pull` fetches one.",
+            hint="Choose a file that ends in .gguf.",
         )
     cursor.position = 4
     version = cursor.u32()

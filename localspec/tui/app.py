@@ -38,7 +38,7 @@ class ChatApp(App[None]):
         """The chat."""
         return self.chat
 
-    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:  # noqa: ARG002 - Textual's signature
         """The chat's commands, then the program's."""
         yield from self.chat.commands()
         yield SystemCommand("Theme", "Change the colours", self.action_change_theme)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
-from pygments.lexer import Lexer
-from pygments.lexers import get_lexer_by_name
-from pygments.token import Comment, Keyword, Name, Number, Operator, String, _TokenType
-from pygments.util import ClassNotFound
+# Pygments comes without types.
+from pygments.lexer import Lexer  # type: ignore[import-untyped]
+from pygments.lexers import get_lexer_by_name  # type: ignore[import-untyped]
+from pygments.token import Comment, Keyword, Name, Number, Operator, String  # type: ignore[import-untyped]
+from pygments.util import ClassNotFound  # type: ignore[import-untyped]
 from textual.content import Content, Span
 
 from localspec.tui.printable import printable
@@ -19,7 +20,7 @@ _TAB_SIZE: Final = 4
 _MAX_TITLE: Final = 24
 
 # The most special type that has a style gives it. Keywords and comments differ without colour too.
-_STYLES: Final[dict[_TokenType, str]] = {
+_STYLES: Final[dict[Any, str]] = {
     Comment: "dim italic",
     Keyword: "$accent bold",
     Operator.Word: "$accent bold",
@@ -54,13 +55,17 @@ def _highlighted(code: str, lexer: Lexer) -> Content:
     spans: list[Span] = []
     position = 0
     for kind, text in lexer.get_tokens(code):
-        style_of: _TokenType | None = kind
-        while style_of is not None and style_of not in _STYLES:
-            style_of = style_of.parent
-        if style_of is not None:
-            spans.append(Span(position, position + len(text), _STYLES[style_of]))
+        if style := _style_of(kind):
+            spans.append(Span(position, position + len(text), style))
         position += len(text)
     return Content(code, spans)
+
+
+@lru_cache(maxsize=256)
+def _style_of(kind: Any) -> str:
+    while kind is not None and kind not in _STYLES:
+        kind = kind.parent
+    return _STYLES.get(kind, "")
 
 
 @lru_cache(maxsize=64)

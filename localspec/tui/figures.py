@@ -6,7 +6,7 @@ from typing import Final
 
 NOTHING: Final = "–"  # there is no number yet
 
-_BYTE_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_BYTE_UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def _three_digits(value: float) -> str:
@@ -40,25 +40,22 @@ def seconds(value: float | None) -> str:
 
 
 def count(value: int) -> str:
-    """A number of tokens: exact below ten thousand, then with a suffix; at most 5 cells."""
+    """A number of tokens: exact below ten thousand, then in thousands or millions; at most 5 cells below 1000 M."""
     if value < 10_000:
         return f"{value:,}"
-    for suffix in ("k", "M"):
-        value_in_unit = value / 1000 if suffix == "k" else value / 1e6
-        if value_in_unit < 999.5:
-            return (
-                f"{_three_digits(value_in_unit)}{suffix}" if value_in_unit < 99.95 else f"{value_in_unit:.0f}{suffix}"
-            )
-    return f"{value / 1e9:.1f}G"
+    if value < 999_500:
+        return f"{value / 1e3:.1f}k" if value < 99_950 else f"{value / 1e3:.0f}k"
+    return f"{_three_digits(value / 1e6)}M"
 
 
 def size(n_bytes: int | None) -> str:
     """A number of bytes in binary units, at most 8 cells."""
     if n_bytes is None:
         return NOTHING
-    value = float(n_bytes)
-    for unit in _BYTE_UNITS:
-        if value < 999.5:
-            break
+    if n_bytes < 1000:
+        return f"{n_bytes} B"
+    value, *units = n_bytes / 1024, *_BYTE_UNITS
+    while value >= 999.5 and len(units) > 1:
         value /= 1024
-    return f"{n_bytes} B" if unit == "B" else f"{_three_digits(value)} {unit}"
+        units.pop(0)
+    return f"{_three_digits(value)} {units[0]}"

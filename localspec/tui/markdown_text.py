@@ -15,16 +15,15 @@ from typing import Final
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
-from textual.content import Content, Span
+from textual.content import Content
 
-from localspec.tui.code import CODE_GROUND, code_lines
+from localspec.tui.code import code_lines
+from localspec.tui.markdown_inline import inline_content
 from localspec.tui.markdown_table import Table
-from localspec.tui.printable import printable
 from localspec.tui.typeset import BLANK, LineWriter, Margin
 
 _BULLETS: Final = ("•", "◦", "▪")
 _HEADINGS: Final = {"h1": "bold $accent underline", "h2": "bold $accent", "h3": "bold"}
-_INLINE: Final = {"em_open": "italic", "strong_open": "bold", "s_open": "strike"}
 
 # The parser drops what lies deeper than its limit of nesting. More markers than this on one line are text.
 _MAX_MARKERS: Final = 16
@@ -100,7 +99,7 @@ class _MarkdownWriter:
         self.out.gap()
         self._heading = token.tag
 
-    def _close_heading(self, token: Token) -> None:
+    def _close_heading(self, _token: Token) -> None:
         self._heading = None
         self.out.gap()
 
@@ -113,12 +112,12 @@ class _MarkdownWriter:
         if not token.hidden:
             self.out.gap()
 
-    def _open_list(self, token: Token) -> None:
+    def _open_list(self, _token: Token) -> None:
         if self._list_depth == 0:
             self.out.gap()
         self._list_depth += 1
 
-    def _close_list(self, token: Token) -> None:
+    def _close_list(self, _token: Token) -> None:
         self._list_depth -= 1
         if self._list_depth == 0:
             self.out.gap()
@@ -128,21 +127,21 @@ class _MarkdownWriter:
         first = Content.styled(f"{marker} ", "dim")
         self.out.margins.append(Margin(first, Content(" " * first.cell_length)))
 
-    def _close_margin(self, token: Token) -> None:
+    def _close_margin(self, _token: Token) -> None:
         if not self.out.margins[-1].is_started:  # an item without text still shows its bullet
             self.out.write(BLANK)
         self.out.margins.pop()
 
-    def _open_quote(self, token: Token) -> None:
+    def _open_quote(self, _token: Token) -> None:
         self.out.gap()
         bar = Content.styled("▎ ", "dim")
         self.out.margins.append(Margin(bar, bar))
 
-    def _close_quote(self, token: Token) -> None:
-        self._close_margin(token)
+    def _close_quote(self, _token: Token) -> None:
+        self._close_margin(_token)
         self.out.gap()
 
-    def _rule(self, token: Token) -> None:
+    def _rule(self, _token: Token) -> None:
         self.out.gap()
         self.out.write(Content.styled("─" * self.out.text_width, "dim"))
         self.out.gap()
@@ -153,10 +152,10 @@ class _MarkdownWriter:
         self.out.write_lines(code_lines(token.content, token.info, self.out.text_width, title=title))
         self.out.gap()
 
-    def _open_table(self, token: Token) -> None:
+    def _open_table(self, _token: Token) -> None:
         self._table = Table()
 
-    def _open_row(self, token: Token) -> None:
+    def _open_row(self, _token: Token) -> None:
         if self._table is not None:
             self._table.add_row()
 
@@ -164,47 +163,9 @@ class _MarkdownWriter:
         if self._table is not None:
             self._table.add_alignment(str(token.attrs.get("style", "")))
 
-    def _close_table(self, token: Token) -> None:
+    def _close_table(self, _token: Token) -> None:
         if self._table is not None:
             self.out.gap()
             self.out.write_lines(self._table.lines(self.out.text_width))
             self.out.gap()
         self._table = None
-
-
-def inline_content(children: Sequence[Token]) -> Content:
-    """Text with emphasis, code, links and line breaks. A single newline of the source stays one, as in a chat."""
-    text: list[str] = []
-    spans: list[Span] = []
-    open_styles: list[tuple[int, str, str]] = []  # where it starts, the style, the address of a link
-    position = 0
-
-    def add(piece: str, style: str = "") -> None:
-        nonlocal position
-        # Entities such as &#x202e; become characters only in the parser.
-        piece = printable(piece)
-        text.append(piece)
-        if style:
-            spans.append(Span(position, position + len(piece), style))
-        position += len(piece)
-
-    for child in children:
-        match child.type:
-            case "softbreak" | "hardbreak":
-                add("\n")
-            case "code_inline":
-                add(child.content, f"$text-accent {CODE_GROUND}")
-            case "image":
-                add(f"[image: {child.content}] ({child.attrs.get('src', '')})", "dim")
-            case "link_open":
-                open_styles.append((position, "underline", str(child.attrs.get("href", ""))))
-            case kind if kind in _INLINE:
-                open_styles.append((position, _INLINE[kind], ""))
-            case kind if kind.endswith("_close") and open_styles:
-                start, style, address = open_styles.pop()
-                spans.append(Span(start, position, style))
-                if address and address not in "".join(text)[start:position]:
-                    add(f" ({address})", "dim")
-            case _:
-                add(child.content)
-    return Content("".join(text), spans)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from localspec.engine.requests import DEFAULT_NUM_SPECULATIVE_TOKENS, Mode, SamplingParams
@@ -32,7 +32,7 @@ def no_memory_figures() -> MemoryFigures | None:
 class ChatOptions:
     """Settings of a chat. `notice` is a line shown at the start; `max_tokens` None: no limit per reply."""
 
-    sampling: SamplingParams = SamplingParams()
+    sampling: SamplingParams = field(default_factory=SamplingParams)
     mode: Mode = Mode.DRAFT
     num_speculative_tokens: int = DEFAULT_NUM_SPECULATIVE_TOKENS
     system: str | None = None

@@ -121,9 +121,8 @@ class MarkdownPieces:
         is_blank = not line.strip()
         is_at_margin = not is_blank and line[0] not in " \t"
         is_item = _LIST_ITEM.match(line) is not None
-        if len(self._head) > SOFT_LIMIT and is_at_margin and (self._after_block or (is_item and self._in_list)):
-            self._cut(has_gap=self._after_block)
-        elif len(self._head) > HARD_LIMIT:
+        is_good_place = is_at_margin and (self._after_block or (is_item and self._in_list))
+        if len(self._head) > (SOFT_LIMIT if is_good_place else HARD_LIMIT):
             self._cut(has_gap=self._after_block)
         if is_at_margin:
             self._in_list = is_item or (self._in_list and not self._after_block)

@@ -100,7 +100,7 @@ class Session:
         self.conversation = Conversation(self._options.system)
 
     def take_back(self) -> Exchange | None:
-        """Remove the last exchange, so that its prompt can be sent again; None while a reply is open or none is there."""
+        """Remove the last exchange, so that its prompt can be sent again; None if there is none, or it is open."""
         if self.open is not None or not self.conversation.exchanges:
             return None
         return self.conversation.exchanges.pop()

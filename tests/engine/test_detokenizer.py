@@ -1,7 +1,7 @@
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localspec.engine.detokenizer import Detokenizer
@@ -24,11 +24,13 @@ RAW = st.lists(st.one_of(st.binary(max_size=5), st.lists(AWKWARD, max_size=5).ma
 
 
 @given(RAW)
+@settings(deadline=None)
 def test_any_bytes_in_any_split_equal_decoding_the_whole(pieces: list[bytes]) -> None:
     assert "".join(texts(pieces)) == b"".join(pieces).decode("utf-8", "replace")
 
 
 @given(st.text(max_size=40), st.lists(st.integers(0, 160), max_size=20))
+@settings(deadline=None)
 def test_valid_text_never_shows_a_broken_character(text: str, cuts: list[int]) -> None:
     raw = text.encode("utf-8", "replace")
     edges = [0, *sorted(cut for cut in cuts if cut < len(raw)), len(raw)]
@@ -37,6 +39,7 @@ def test_valid_text_never_shows_a_broken_character(text: str, cuts: list[int]) -
 
 
 @given(RAW)
+@settings(deadline=None)
 def test_never_more_than_three_bytes_wait(pieces: list[bytes]) -> None:
     decoder = detokenizer(pieces)
     seen = b""

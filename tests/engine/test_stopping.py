@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localspec.engine.events import TextSpan
@@ -37,6 +37,7 @@ PIECES = st.lists(st.text("ab\n", max_size=4), max_size=25)
 
 
 @given(st.lists(WORD, max_size=4), PIECES, st.integers(1, 4))
+@settings(deadline=None)
 def test_any_chunking_equals_the_definition_on_the_whole_text(
     stops: list[str], pieces: list[str], per_push: int
 ) -> None:
@@ -49,6 +50,7 @@ def test_any_chunking_equals_the_definition_on_the_whole_text(
 
 
 @given(st.lists(WORD, min_size=1, max_size=4), PIECES)
+@settings(deadline=None)
 def test_nothing_is_released_that_a_stop_could_still_begin_with_and_nothing_else_waits(
     stops: list[str], pieces: list[str]
 ) -> None:

@@ -91,7 +91,7 @@ def test_a_string_array_is_a_sequence_of_text() -> None:
 
 
 @given(st.lists(st.text(max_size=3), max_size=12), st.lists(st.text(max_size=3), max_size=12), st.integers(0, 6))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_first_difference_equals_comparing_one_by_one(
     tmp_path: Path, ours: list[str], theirs: list[str], start: int
 ) -> None:
@@ -359,7 +359,7 @@ def test_damaged_files_give_a_header_or_a_typed_error_quickly(
 
 
 @given(st.binary(max_size=300))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_noise_after_the_magic_gives_typed_errors(tmp_path: Path, noise: bytes) -> None:
     path = write(tmp_path / "model.gguf", b"GGUF\x03\0\0\0" + noise)
     with contextlib.suppress(ModelFileError, UnsupportedModelError):

@@ -72,8 +72,8 @@ _KEYS: Final = (
 class ChatScreen(Screen[None]):
     """Transcript, statistics and prompt."""
 
-    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-narrow"), (100, "-wide")]
-    VERTICAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [(0, "-low"), (20, "-high")]
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-wide")]  # noqa: RUF012 - declared like this by Screen
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (20, "-high")]  # noqa: RUF012
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "stop", "Stop"),
@@ -217,7 +217,7 @@ class ChatScreen(Screen[None]):
         yield SystemCommand("New chat", "Forget the conversation", self.action_new_chat)
         yield SystemCommand("Help", "Keys and how to read the screen", self.action_help)
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002 - Textual's signature
         """Stop is there while something can be stopped."""
         return self.session.open is not None if action == "stop" else True
 

@@ -32,11 +32,11 @@ class Passage(Widget):
         self._width = 0
         self.refresh(layout=not width or len(self._lines_at(width)) != n_lines)
 
-    def get_content_width(self, container: Size, viewport: Size) -> int:
+    def get_content_width(self, container: Size, viewport: Size) -> int:  # noqa: ARG002 - Textual's signature
         """As wide as it may be."""
         return container.width
 
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002 - Textual's signature
         """As high as its lines."""
         return len(self._lines_at(width))
 

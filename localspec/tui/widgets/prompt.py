@@ -13,7 +13,6 @@ from localspec.tui.messages import PromptSent
 from localspec.tui.printable import printable
 from localspec.tui.prompt_history import PromptHistory
 
-
 # Alt+Enter, since many terminals send the same for Shift+Enter as for Enter.
 _NEWLINE_KEYS: Final = ("shift+enter", "alt+enter", "ctrl+j")
 
@@ -38,7 +37,7 @@ class Prompt(TextArea):
         self.cursor_blink = False  # a blinking cursor redraws a screen on which nothing happens
         self._history = PromptHistory()
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002 - Textual's signature
         """No redo: its key, Ctrl+Y, copies the reply."""
         return action != "redo"
 

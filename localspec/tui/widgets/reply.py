@@ -30,6 +30,7 @@ class ReplyView(Vertical):
         self._pieces: Pieces = OriginPieces() if by_origin else MarkdownPieces()
         self._last: Passage | None = None
         self._status = Static(classes="status", markup=False)
+        self._status_text: str | None = None
 
     def compose(self) -> ComposeResult:
         """The status line; passages are mounted above it as they come."""
@@ -60,8 +61,10 @@ class ReplyView(Vertical):
 
     def show_status(self, text: str) -> None:
         """What the reply waits for; an empty text hides the line."""
-        self._status.update(Content(text))
-        self._status.display = bool(text)
+        if text != self._status_text:  # each update is a layout of the whole screen
+            self._status_text = text
+            self._status.update(Content(text))
+            self._status.display = bool(text)
 
     def show_outcome(self) -> None:
         """How the reply ended."""
