@@ -77,6 +77,15 @@ class Session:
         self.open = exchange
         return exchange
 
+    def submit_waiting(self) -> None:
+        """Submit the prompt that waits for the models, if there is one and they are ready.
+
+        Raises:
+            LocalspecError: the request is refused.
+        """
+        if self.readiness is Readiness.READY and self.open is not None and self._request_id is None:
+            self._submit(self.open)
+
     def stop(self) -> Exchange | None:
         """Stop the open reply. One that the engine runs ends with its event; one that waits for the models ends here.
 
@@ -106,11 +115,7 @@ class Session:
         return self.conversation.exchanges.pop()
 
     def take(self, report: Report) -> Exchange | None:
-        """Note what the engine reports. Returns the exchange that it is about; None for a load or a forgotten request.
-
-        Raises:
-            LocalspecError: the waiting prompt cannot be submitted now that the models are ready.
-        """
+        """Note what the engine reports. Returns the exchange that it is about; None for a load or a forgotten request."""
         if isinstance(report, Loading | Loaded | LoadFailed):
             self._take_load(report)
             return None
@@ -151,8 +156,6 @@ class Session:
             case Loaded():
                 self.readiness = Readiness.READY
                 self.loaded = report
-                if self.open is not None and self._request_id is None:
-                    self._submit(self.open)
             case LoadFailed():
                 self.readiness = Readiness.FAILED
 

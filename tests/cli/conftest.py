@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,26 +15,43 @@ from tests.native_fixtures import TinyModels
 Localspec = Callable[..., "subprocess.CompletedProcess[bytes]"]
 
 
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    """An environment of one's own: no configuration, cache or colour of the person who runs the tests."""
+def clean_environment(home: Path) -> dict[str, str]:
+    """An environment without the configuration, cache and colours of the person who runs the tests."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("LOCALSPEC_")}
-    return kept | {"LOCALSPEC_HOME": str(tmp_path / "home"), "COLUMNS": "200", "NO_COLOR": "1", "PYTHONUTF8": "1"}
+    return kept | {"LOCALSPEC_HOME": str(home), "COLUMNS": "200", "NO_COLOR": "1", "PYTHONUTF8": "1"}
+
+
+def run_localspec(
+    args: Sequence[object], home: Path, folder: Path, stdin: bytes = b""
+) -> subprocess.CompletedProcess[bytes]:
+    """Run the command in `folder`; no failure of any kind may show a traceback."""
+    done = subprocess.run(
+        [sys.executable, "-m", "localspec", *map(str, args)],
+        input=stdin,
+        capture_output=True,
+        env=clean_environment(home),
+        cwd=folder,
+        timeout=120,
+        check=False,
+    )
+    assert b"Traceback" not in done.stderr, done.stderr.decode()
+    return done
 
 
 @pytest.fixture
-def localspec(environment: dict[str, str], tmp_path: Path) -> Localspec:
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def environment(home: Path) -> dict[str, str]:
+    return clean_environment(home)
+
+
+@pytest.fixture
+def localspec(home: Path, tmp_path: Path) -> Localspec:
     def run(*args: object, stdin: bytes = b"", check: int | None = None) -> subprocess.CompletedProcess[bytes]:
-        done = subprocess.run(
-            [sys.executable, "-m", "localspec", *map(str, args)],
-            input=stdin,
-            capture_output=True,
-            env=environment,
-            cwd=tmp_path,
-            timeout=120,
-            check=False,
-        )
-        assert b"Traceback" not in done.stderr, done.stderr.decode()
+        done = run_localspec(args, home, tmp_path, stdin)
         if check is not None:
             assert done.returncode == check, done.stderr.decode()
         return done

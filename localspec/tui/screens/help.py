@@ -24,6 +24,22 @@ class Entry(NamedTuple):
     style: str = "$accent"
 
 
+_KEYS: Final = (
+    Entry("Enter", "Send the prompt"),
+    Entry("Ctrl+J, Shift+Enter", "New line"),
+    Entry("Up, Down", "Earlier prompts, from the first and last line"),
+    Entry("Page Up, Page Down", "Scroll the transcript"),
+    Entry("Escape", "Stop the reply"),
+    Entry("Ctrl+T", "Mode of the next reply: draft, lookup, plain"),
+    Entry("Ctrl+O", "Replies by token origin"),
+    Entry("Ctrl+Y", "Copy the reply or a code block"),
+    Entry("Ctrl+R", "Ask for the last reply again"),
+    Entry("F2", "Edit the last prompt"),
+    Entry("Ctrl+N", "New chat"),
+    Entry("Ctrl+P", "All commands"),
+    Entry("Ctrl+C", "Copy what is selected; without a selection, stop the reply"),
+    Entry("Ctrl+Q", "Quit"),
+)
 _READING: Final = (
     Entry("tokens/s", "over the last two seconds; after the reply, its average"),
     Entry("accepted", "share of the drafted tokens that the target kept"),
@@ -39,16 +55,12 @@ class HelpDialog(Dialog[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("f1", "close", "Close", show=False)]
 
-    def __init__(self, keys: tuple[Entry, ...]) -> None:
-        super().__init__()
-        self._keys = keys
-
     def compose(self) -> ComposeResult:
         """Three lists."""
         origins = [Entry(origin.value, meaning, ORIGIN_STYLES[origin]) for origin, meaning in ORIGIN_MEANINGS.items()]
         with VerticalScroll(classes="dialog -help") as box:
             box.border_title = "Help"
-            yield Passage(EntryList("Keys", self._keys))
+            yield Passage(EntryList("Keys", _KEYS))
             yield Passage(EntryList("The numbers", _READING))
             yield Passage(EntryList("Tokens by origin", tuple(origins)))
 

@@ -55,6 +55,11 @@ class Prompt(TextArea):
         self.text = f"{prompt}\n\n{written}" if written.strip() else prompt
         self.move_cursor(self.document.end)
 
+    def take_out(self, prompt: str) -> None:
+        """Remove a prompt that was given back, if it still stands there as it was."""
+        if self.text == prompt:
+            self.text = ""
+
     def action_cursor_up(self, select: bool = False) -> None:
         """One line up; from the first, the prompt before."""
         if select or not self.navigator.is_first_wrapped_line(self.cursor_location):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from typing import Final
 
 from textual.content import Content
 from textual.widget import Widget
@@ -10,21 +12,32 @@ from textual.widget import Widget
 from localspec.engine.events import Loaded, Step
 from localspec.engine.metrics import RequestMetrics
 from localspec.engine.requests import Mode
-from localspec.tui.options import MemoryFigures
+from localspec.tui.options import MemoryFigures, MemoryProbe
 from localspec.tui.readings import BAR_HEIGHT, Readings, bar_lines, column_lines
+
+_log = logging.getLogger(__name__)
+
+_MEMORY_INTERVAL_S: Final = 2.0
 
 
 class Statistics(Widget):
     """Takes what the engine reports and shows it as a column or as a bar, by the room that the layout gives."""
 
-    def __init__(self, mode: Mode, ceiling: int) -> None:
+    def __init__(self, mode: Mode, ceiling: int, memory_probe: MemoryProbe) -> None:
         super().__init__()
         self.readings = Readings(mode=mode, ceiling=ceiling, next_mode=mode)
+        self._memory_probe = memory_probe
+
+    def on_mount(self) -> None:
+        """Keep the memory figures up to date."""
+        self.ask_for_memory()
+        self.set_interval(_MEMORY_INTERVAL_S, self.ask_for_memory)
 
     def show_loaded(self, loaded: Loaded) -> None:
-        """The models are known."""
+        """The models are known, and in memory."""
         self.readings.loaded = loaded
         self.refresh()
+        self.ask_for_memory()
 
     def show_next_mode(self, mode: Mode) -> None:
         """The mode of the next reply."""
@@ -32,12 +45,6 @@ class Statistics(Widget):
         if not self.readings.is_running:
             self.readings.mode = mode
         self.refresh()
-
-    def show_memory(self, memory: MemoryFigures | None) -> None:
-        """Memory in use now."""
-        if memory != self.readings.memory:
-            self.readings.memory = memory
-            self.refresh()
 
     def begin(self, mode: Mode) -> None:
         """A reply begins."""
@@ -67,9 +74,27 @@ class Statistics(Widget):
         self.readings.rates.clear()
         self.readings.steps.clear()
 
+    def ask_for_memory(self) -> None:
+        """Ask the probe, in a thread: drivers and the system may take milliseconds to answer."""
+        self.run_worker(self._probe, group="memory", exclusive=True, thread=True)
+
     def render(self) -> Content:
         """The lines."""
         width, height = self.content_size
         is_bar = height <= BAR_HEIGHT
         lines = bar_lines(self.readings, width) if is_bar else column_lines(self.readings, width, height)
         return Content("\n").join(lines)
+
+    def _probe(self) -> None:
+        memory: MemoryFigures | None
+        try:
+            memory = self._memory_probe()
+        except Exception:
+            _log.exception("The memory probe failed.")
+            memory = None
+        self.app.call_from_thread(self._show_memory, memory)
+
+    def _show_memory(self, memory: MemoryFigures | None) -> None:
+        if memory != self.readings.memory:
+            self.readings.memory = memory
+            self.refresh()

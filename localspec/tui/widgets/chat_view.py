@@ -1,0 +1,112 @@
+"""Everything between the top of the window and its footer, and how the engine's reports change it."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+
+from localspec.engine.events import Cancelled, Finished, FinishReason, Loaded, LoadFailed, Loading, Prefilling, Queued
+from localspec.engine.requests import Mode, PairSpec
+from localspec.tui.bridge import Decoded, Report
+from localspec.tui.conversation import Exchange
+from localspec.tui.options import ChatOptions
+from localspec.tui.widgets.loading import LoadingLine
+from localspec.tui.widgets.origin_legend import OriginLegend
+from localspec.tui.widgets.prompt import Prompt
+from localspec.tui.widgets.reply import ReplyView
+from localspec.tui.widgets.statistics import Statistics
+from localspec.tui.widgets.transcript import Transcript
+from localspec.tui.widgets.welcome import Welcome
+
+
+class ChatView(Vertical):
+    """Transcript, statistics and prompt. It shows what it is told and decides nothing."""
+
+    def __init__(self, pair: PairSpec, options: ChatOptions) -> None:
+        super().__init__()
+        self._welcome = Welcome(pair.name, options.notice)
+        self._legend = OriginLegend()
+        self._loading_line = LoadingLine()
+        self._statistics = Statistics(options.mode, options.num_speculative_tokens, options.memory_probe)
+        self.transcript = Transcript(self._welcome)
+        self.prompt = Prompt()
+
+    def compose(self) -> ComposeResult:
+        """From top to bottom; a wide window has the statistics on the right."""
+        yield self.transcript
+        yield self._legend
+        yield self._loading_line
+        yield self._statistics
+        yield self.prompt
+
+    def on_mount(self) -> None:
+        """The legend belongs to the origin view."""
+        self._legend.display = False
+
+    @property
+    def last_reply(self) -> ReplyView | None:
+        """The newest reply."""
+        return self.transcript.last_reply
+
+    def show_load(self, report: Loading | Loaded | LoadFailed) -> None:
+        """How the models load."""
+        match report:
+            case Loading(what=what, fraction=fraction):
+                self._loading_line.show(what, fraction)
+            case Loaded():
+                self._loading_line.hide()
+                self._welcome.show_loaded(report)
+                self._statistics.show_loaded(report)
+                self.transcript.note(report.speculation_note)
+            case LoadFailed():
+                self._loading_line.hide()
+
+    def begin(self, exchange: Exchange, status: str) -> None:
+        """A prompt was sent; `status` is what its reply waits for."""
+        self.transcript.add(exchange).show_status(status)
+        self._statistics.begin(exchange.reply.mode)
+        self._legend.begin()
+
+    def show_progress(self, report: Report, exchange: Exchange) -> None:
+        """How the open reply goes."""
+        view = self.last_reply
+        if view is None:
+            return
+        match report:
+            case Queued(mode_note=note):
+                self.transcript.note(note)
+            case Prefilling(n_done=n_done, n_total=n_total):
+                view.show_status(f"reading the prompt, {n_done:,} of {n_total:,} tokens")
+            case Decoded(spans=spans, steps=steps, metrics=metrics):
+                view.grow(spans)
+                view.show_status("writing" if exchange.reply.is_empty else "")
+                self._statistics.advance(metrics, steps)
+                self._legend.advance(steps)
+            case Finished(spans=spans) | Cancelled(spans=spans):
+                view.grow(spans)
+
+    def end(self, exchange: Exchange) -> None:
+        """The reply has ended. A prompt that was not answered goes back to where it was written."""
+        if view := self.last_reply:
+            view.show_outcome()
+        self._statistics.end(exchange.reply.metrics)
+        if not exchange.is_history:
+            self.prompt.give_back(exchange.prompt)
+        if exchange.reply.reason is FinishReason.CONTEXT_FULL:
+            self.transcript.note("The context is full. Ctrl+N starts a new chat.")
+
+    def show_next_mode(self, mode: Mode) -> None:
+        """The mode of the next reply."""
+        self._statistics.show_next_mode(mode)
+
+    def show_origins(self, by_origin: bool) -> None:
+        """Show the replies by token origin, or as Markdown."""
+        self._legend.display = by_origin
+        self.transcript.show_origins(by_origin)
+
+    def clear(self) -> None:
+        """An empty chat."""
+        self.transcript.clear()
+        self._statistics.clear()
+        self._legend.begin()
+        self.prompt.focus()
