@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from contextlib import suppress
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Final
+
+from localspec.printable import printable
 
 _LEVELS: Final = (logging.WARNING, logging.INFO, logging.DEBUG)
 _FILE_BYTES: Final = 1_000_000
@@ -27,9 +28,6 @@ _HANDLER_NAME: Final = "localspec"
 
 _STDERR_FORMAT: Final = "%(levelname)s %(name)s: %(message)s"
 _FILE_FORMAT: Final = "%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s"
-
-# Names and templates out of model files end up in messages; an escape sequence among them must not reach a terminal.
-_CONTROL_CHARACTERS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 _log = logging.getLogger(__name__)
 
@@ -75,10 +73,10 @@ def _install(handler: logging.Handler, line_format: str, level: int) -> None:
 
 
 class _PlainTextFormatter(logging.Formatter):
-    """Writes control characters as visible escapes."""
+    """Names out of model files end up in messages; no escape sequence among them must reach a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return _CONTROL_CHARACTERS.sub(lambda match: f"\\x{ord(match[0]):02x}", super().format(record))
+        return printable(super().format(record))
 
 
 class _PrivateFileHandler(RotatingFileHandler):

@@ -129,13 +129,13 @@ def test_escape_sequences_reach_neither_terminal_nor_file(tmp_path: Path, capsys
     ENGINE.warning("model %s", hostile)
     logs.configure(file=tmp_path / "localspec.log")
     ENGINE.warning("model %s", hostile)
-    visible = "model name\\x1b]0;owned\\x07\\x9b31m\\x0dend\nnext\tline\n"
+    visible = "model name␛]0;owned␇\N{REPLACEMENT CHARACTER}31mend\nnext\tline\n"
     assert capsys.readouterr().err.endswith(visible)
     assert (tmp_path / "localspec.log").read_text(encoding="utf-8").endswith(visible)
 
 
-def test_text_that_is_not_unicode_is_kept(tmp_path: Path) -> None:
+def test_a_file_name_that_is_not_unicode_can_be_logged(tmp_path: Path) -> None:
     file = tmp_path / "localspec.log"
     logs.configure(file=file)
     ENGINE.warning("file %s", os.fsdecode(b"mod\xe8le.gguf"))
-    assert "mod\\udce8le.gguf" in file.read_text(encoding="utf-8")
+    assert "mod\N{REPLACEMENT CHARACTER}le.gguf" in file.read_text(encoding="utf-8")

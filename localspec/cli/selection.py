@@ -72,7 +72,7 @@ def _pair_spec(options: PairOptions, settings: Settings) -> tuple[PairSpec, str]
     target = ModelSpec(
         files.target, _gpu_layers(options, settings, None), KvType(settings.kv_type), unpacked_from=files.draft
     )
-    draft = ModelSpec(files.draft, _draft_gpu_layers(options), KvType(settings.draft_kv_type))
+    draft = ModelSpec(files.draft, _draft_gpu_layers(options, settings, None), KvType(settings.draft_kv_type))
     notice = (
         "" if name == DEMO else "No pair was chosen: this is the demo pair, SmolLM2-135M. Name yours with --target."
     )
@@ -95,7 +95,7 @@ def _from_entry(name: str, entry: PairEntry, options: PairOptions, settings: Set
         if entry.draft is None
         else ModelSpec(
             entry.draft,
-            _draft_gpu_layers(options),
+            _draft_gpu_layers(options, settings, entry.draft_gpu_layers),
             kv_type(options.draft_kv_type, entry.draft_kv_type, settings.draft_kv_type),
         )
     )
@@ -103,14 +103,17 @@ def _from_entry(name: str, entry: PairEntry, options: PairOptions, settings: Set
 
 
 def _gpu_layers(options: PairOptions, settings: Settings, of_pair: int | None) -> int:
-    if options.gpu_layers is not None:
-        return options.gpu_layers
-    return settings.gpu_layers if of_pair is None else of_pair
+    return _first_given(options.gpu_layers, of_pair, settings.gpu_layers)
 
 
-def _draft_gpu_layers(options: PairOptions) -> int:
-    """All, unless told: a draft that waits for the CPU cannot be quick enough."""
-    return -1 if options.draft_gpu_layers is None else options.draft_gpu_layers
+def _draft_gpu_layers(options: PairOptions, settings: Settings, of_pair: int | None) -> int:
+    return _first_given(options.draft_gpu_layers, of_pair, settings.draft_gpu_layers)
+
+
+def _first_given(flag: int | None, of_pair: int | None, general: int) -> int:
+    if flag is not None:
+        return flag
+    return general if of_pair is None else of_pair
 
 
 # --- sampling --------------------------------------------------------------------------------------------------------

@@ -29,6 +29,8 @@ RequestListener = Callable[[RequestEvent], None]
 LoadListener = Callable[[LoadEvent], None]
 
 _CLOSE_TIMEOUT_S: Final = 5.0
+# How the worker's log lines begin; what becomes an error for the user is not also a line on the screen.
+_LOG_LEVELS: Final = {"INFO": logging.INFO, "WARNING": logging.INFO, "ERROR": logging.WARNING}
 
 
 class Engine(Protocol):
@@ -167,7 +169,8 @@ class _EngineProcess:
     def __init__(self) -> None:
         options = {"start_new_session": True} if os.name == "posix" else {"creationflags": 0x00000200}
         self._popen = subprocess.Popen(
-            [sys.executable, "-m", "localspec.engine.worker"],
+            # -P: nothing in the folder that the user happens to be in may be imported in place of a library.
+            [sys.executable, "-P", "-m", "localspec.engine.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -272,7 +275,9 @@ class _EngineProcess:
         with stream:
             for raw in stream:
                 line = raw.decode("utf-8", "replace").rstrip()[:2_000]
-                logger.debug("engine: %s", line)
+                level = _LOG_LEVELS.get(line.partition(" ")[0], logging.DEBUG)
+                logger.log(level, "engine: %s", line)
+                # What native code prints before it aborts has no level.
                 if line and not line.startswith(("DEBUG ", "INFO ")):
                     self._last_words.append(line)
 

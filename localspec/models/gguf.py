@@ -104,9 +104,7 @@ def read_header(path: Path) -> GgufHeader:
 
             return _parse(path, _Cursor(path, size, read))
     except FileNotFoundError as error:
-        raise ModelFileError(
-            f"{path} does not exist.", hint="Check the path."
-        ) from error
+        raise ModelFileError(f"{path} does not exist.", hint="Check the path.") from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ModelFileError(f"{path} cannot be read: {reason}.", hint="Check the path and its permissions.") from error

@@ -22,7 +22,10 @@ class Outcome(Enum):
 
 @dataclass(slots=True)
 class Reply:
-    """One reply as it grows. The spans hold the text as the model wrote it, and where each piece came from."""
+    """One reply as it grows. The spans hold the text as the model wrote it, and where each piece came from.
+
+    `mode` is the one asked for until the engine says which one runs.
+    """
 
     mode: Mode
     spans: list[TextSpan] = field(default_factory=list)

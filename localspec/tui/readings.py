@@ -26,7 +26,9 @@ _HISTORY: Final = 256  # steps and rates kept: more than a terminal has columns 
 _GUTTER: Final = 3
 _VALUE_WIDTH: Final = 7
 _LABEL_WIDTH: Final = 16
-_LEAST_GAUGE_WIDTH: Final = _LABEL_WIDTH + 1 + 8
+_LEAST_GAUGE_WIDTH: Final = _LABEL_WIDTH + 1 + len("next lookup")
+_PACE_WIDTH: Final = len("first token") + 1 + 7
+_USE_WIDTH: Final = len("context") + 1 + len("9,999/9,999")
 
 Row = tuple[str, str]
 
@@ -88,7 +90,7 @@ class Readings:
             return [("memory", figures.NOTHING)]
         rows = [("memory", figures.size(self.memory.host_bytes))]
         if self.memory.gpu_bytes is not None:
-            rows.append(("GPU memory", figures.size(self.memory.gpu_bytes)))
+            rows.append(("GPU", figures.size(self.memory.gpu_bytes)))
         return rows
 
 
@@ -122,10 +124,9 @@ def column_lines(readings: Readings, width: int, height: int) -> list[Content]:
 
 def bar_lines(readings: Readings, width: int) -> list[Content]:
     """Gauges, and columns beside them. A narrow window shows fewer columns, never part of a number."""
-    columns = [
-        _column([("first token", readings.first_token), ("per step", readings.per_step), ("reply", readings.reply)]),
-        _column([("context", readings.context), *readings.memory_rows]),
-    ]
+    pace = [("first token", readings.first_token), ("per step", readings.per_step), ("reply", readings.reply)]
+    use = [("context", readings.context), *readings.memory_rows]
+    columns = [_column(pace, _PACE_WIDTH), _column(use, _USE_WIDTH)]
     while columns and _room(columns, width) < _LEAST_GAUGE_WIDTH:
         columns.pop(0)
     room = _room(columns, width)
@@ -160,9 +161,8 @@ def _row(label: str, value: str, width: int, *, style: str = "") -> Content:
     return Content.assemble((label, "dim"), " " * max(1, width - len(label) - len(value)), (value, style))
 
 
-def _column(rows: Sequence[Row]) -> list[Content]:
-    """Rows of one width, as many as the bar has."""
-    width = max(len(label) + 1 + len(value) for label, value in rows)
+def _column(rows: Sequence[Row], width: int) -> list[Content]:
+    """Rows of one width, as many as the bar has. The width does not follow the numbers: nothing moves as they grow."""
     lines = [_row(*row, width) for row in rows]
     return lines + [Content(" " * width)] * (BAR_HEIGHT - len(lines))
 

@@ -13,9 +13,7 @@ from localspec.engine.events import (
     Loaded,
     LoadFailed,
     Loading,
-    Prefilling,
     Queued,
-    StepDecoded,
 )
 from localspec.engine.requests import ChatPrompt, GenerateRequest, PairSpec
 from localspec.tui.bridge import Decoded, EngineEvent, Report
@@ -115,7 +113,7 @@ class Session:
         return self.conversation.exchanges.pop()
 
     def take(self, report: Report) -> Exchange | None:
-        """Note what the engine reports. Returns the exchange that it is about; None for a load or a forgotten request."""
+        """Note what the engine reports. Returns the exchange that it is about, if it is about an open one."""
         if isinstance(report, Loading | Loaded | LoadFailed):
             self._take_load(report)
             return None
@@ -124,8 +122,8 @@ class Session:
             return None
         reply = exchange.reply
         match report:
-            case Queued() | Prefilling() | StepDecoded():
-                pass
+            case Queued(mode=mode):
+                reply.mode = mode
             case Decoded(spans=spans, metrics=metrics):
                 reply.extend(spans)
                 reply.metrics = metrics

@@ -82,6 +82,16 @@ def test_loading_tells_its_progress_and_what_was_loaded(tiny_models: TinyModels)
     assert fractions[-1] == pytest.approx(1.0)
 
 
+def test_the_folder_of_the_user_is_not_a_place_for_imports(
+    tiny_models: TinyModels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "psutil.py").write_text(f"open({str(tmp_path / 'was-run')!r}, 'w')")
+    monkeypatch.chdir(tmp_path)
+    with EngineClient() as client:
+        client.load_and_wait(pair_spec(tiny_models.target))
+    assert not (tmp_path / "was-run").exists()
+
+
 def test_events_of_a_reply_arrive_in_order_and_once(engine: EngineClient):
     events = list(engine.stream(raw(max_tokens=25, sampling=ENDLESS)))
     end = end_of(events)

@@ -73,7 +73,8 @@ class ChatView(Vertical):
         if view is None:
             return
         match report:
-            case Queued(mode_note=note):
+            case Queued(mode=mode, mode_note=note):
+                self._statistics.begin(mode)
                 self.transcript.note(note)
             case Prefilling(n_done=n_done, n_total=n_total):
                 view.show_status(f"reading the prompt, {n_done:,} of {n_total:,} tokens")

@@ -78,22 +78,21 @@ class Prompt(TextArea):
         """Page through the transcript: a prompt rarely has pages of its own."""
         self.post_message(self.Scrolled(pages))
 
-    async def _on_key(self, event: events.Key) -> None:
+    # Textual calls the handlers of TextArea after these, unless they prevent it.
+
+    def _on_key(self, event: events.Key) -> None:  # type: ignore[override]
         # Not bindings: those with priority overtake the letters that were typed just before and wait in the queue.
         if event.key == "enter":
-            event.stop()
-            event.prevent_default()
             self.send()
         elif event.key in _NEWLINE_KEYS:
-            event.stop()
-            event.prevent_default()
             self.insert("\n")
         else:
-            await super()._on_key(event)
+            return
+        event.stop()
+        event.prevent_default()
 
-    async def _on_paste(self, event: events.Paste) -> None:
+    def _on_paste(self, event: events.Paste) -> None:  # type: ignore[override]
         event.text = printable(event.text)
-        await super()._on_paste(event)
 
     def _recall(self, prompt: str | None) -> None:
         if prompt is not None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Sequence
 from typing import Final
 
 from textual.content import Content
+from textual.message import Message
 from textual.widget import Widget
 
 from localspec.engine.events import Loaded, Step
@@ -23,10 +25,18 @@ _MEMORY_INTERVAL_S: Final = 2.0
 class Statistics(Widget):
     """Takes what the engine reports and shows it as a column or as a bar, by the room that the layout gives."""
 
+    class MemoryRead(Message, bubble=False):
+        """The answer of the memory probe."""
+
+        def __init__(self, memory: MemoryFigures | None) -> None:
+            super().__init__()
+            self.memory = memory
+
     def __init__(self, mode: Mode, ceiling: int, memory_probe: MemoryProbe) -> None:
         super().__init__()
         self.readings = Readings(mode=mode, ceiling=ceiling, next_mode=mode)
         self._memory_probe = memory_probe
+        self._is_probing = False
 
     def on_mount(self) -> None:
         """Keep the memory figures up to date."""
@@ -75,8 +85,10 @@ class Statistics(Widget):
         self.readings.steps.clear()
 
     def ask_for_memory(self) -> None:
-        """Ask the probe, in a thread: drivers and the system may take milliseconds to answer."""
-        self.run_worker(self._probe, group="memory", exclusive=True, thread=True)
+        """Ask the probe, in a thread: drivers and the system may take their time."""
+        if not self._is_probing:
+            self._is_probing = True
+            self.run_worker(self._probe, thread=True)
 
     def render(self) -> Content:
         """The lines."""
@@ -92,9 +104,13 @@ class Statistics(Widget):
         except Exception:
             _log.exception("The memory probe failed.")
             memory = None
-        self.app.call_from_thread(self._show_memory, memory)
+        # Not call_from_thread: it waits for an answer that a closing program does not give.
+        with contextlib.suppress(RuntimeError):
+            self.post_message(self.MemoryRead(memory))
 
-    def _show_memory(self, memory: MemoryFigures | None) -> None:
-        if memory != self.readings.memory:
-            self.readings.memory = memory
+    def on_statistics_memory_read(self, message: MemoryRead) -> None:
+        """The probe has answered."""
+        self._is_probing = False
+        if message.memory != self.readings.memory:
+            self.readings.memory = message.memory
             self.refresh()

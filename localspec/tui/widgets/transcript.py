@@ -61,6 +61,15 @@ class Transcript(VerticalScroll):
             if not overflows:
                 self.scroll_home(animate=False, immediate=True)
 
+    def release_anchor(self) -> None:
+        """The user scrolls. Who only tries to go on beyond the end has not scrolled away from it."""
+        super().release_anchor()
+        self.call_after_refresh(self._follow_at_end)
+
+    def _follow_at_end(self) -> None:
+        if self._overflows and self.scroll_y >= self.max_scroll_y:
+            self.anchor()
+
     @property
     def last_reply(self) -> ReplyView | None:
         """The newest reply."""
@@ -93,11 +102,9 @@ class Transcript(VerticalScroll):
         self.remove_children(list(self.children)[1:])
 
     def page(self, pages: int) -> None:
-        """Scroll by a page, up or down."""
-        if pages < 0:
-            self.scroll_page_up(animate=False)
-        else:
-            self.scroll_page_down(animate=False)
+        """Scroll by pages, up or down."""
+        height = self.scrollable_content_region.height
+        self.scroll_to(y=self.scroll_y + pages * height, animate=False, immediate=True)
 
     def show_origins(self, by_origin: bool) -> None:
         """Show all replies by origin, or as Markdown."""

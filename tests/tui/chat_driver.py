@@ -1,0 +1,51 @@
+"""What the tests of the chat do over and over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from textual.app import App
+from textual.pilot import Pilot
+
+from localspec.engine.requests import ModelSpec, PairSpec
+from localspec.tui.app import ChatApp
+from localspec.tui.options import ChatOptions
+from tests.tui.scripted_engine import Memory, ScriptedEngine
+
+PAIR = PairSpec("demo", ModelSpec(Path("target.gguf")), ModelSpec(Path("draft.gguf")))
+
+NARROW = (80, 24)
+WIDE = (120, 36)
+
+
+def make_app(engine: ScriptedEngine, **options: Any) -> ChatApp:
+    """A chat with the scripted engine and constant memory figures."""
+    options.setdefault("memory_probe", Memory)
+    return ChatApp(engine, PAIR, ChatOptions(**options))
+
+
+async def settle(pilot: Pilot[None]) -> None:
+    """Wait until everything is drawn, the memory figures included."""
+    await pilot.pause()
+    await pilot.app.workers.wait_for_complete()
+    await pilot.pause()
+
+
+async def write(pilot: Pilot[None], text: str) -> None:
+    """Type a text."""
+    names = {" ": "space", "\n": "ctrl+j"}
+    await pilot.press(*(names.get(character, character) for character in text))
+
+
+async def send(pilot: Pilot[None], prompt: str) -> None:
+    """Type a prompt and send it."""
+    await write(pilot, prompt)
+    await pilot.press("enter")
+    await pilot.pause()
+
+
+def screen_text(app: App[None]) -> str:
+    """What the screen shows, without styles."""
+    lines = app.screen._compositor.render_strips()
+    return "\n".join("".join(segment.text for segment in line).rstrip() for line in lines)

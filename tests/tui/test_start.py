@@ -1,0 +1,55 @@
+"""Starting the chat loads no model library, and respects a terminal without colours."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+from textual.filter import NoColor
+
+from localspec.tui.app import ChatApp
+from localspec.tui.screenshot import save_svg
+from tests.tui.chat_driver import NARROW, make_app, send, settle
+from tests.tui.scripted_engine import ScriptedEngine, complete
+
+
+def test_the_chat_does_not_load_the_model_library() -> None:
+    code = "import sys, localspec.tui.app; print(*(m for m in ('llama_cpp', 'fastapi', 'huggingface_hub') if m in sys.modules))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.split() == []
+
+
+async def test_without_colour_nothing_is_coloured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    engine = ScriptedEngine()
+    app = make_app(engine)
+    async with app.run_test(size=NARROW) as pilot:
+        await send(pilot, "one")
+        engine.play(complete("some **bold** words\n\n```python\nx = 1\n```\n"))
+        await settle(pilot)
+        assert [type(each) for each in app._filters if each.enabled] == [NoColor]
+        colours = {
+            colour.name
+            for strip in app.screen._compositor.render_strips()
+            for segment in strip.apply_filter(app._filters[-1], app.screen.background_colors[1])
+            if segment.style is not None
+            for colour in (segment.style.color, segment.style.bgcolor)
+            if colour is not None
+        }
+        assert colours == {"default"}
+
+
+async def test_a_picture_of_a_chat(tmp_path) -> None:
+    engine = ScriptedEngine()
+    engine.replies.extend([complete("first reply"), complete("second reply")])
+    app: ChatApp = make_app(engine)
+    path = tmp_path / "chat.svg"
+    await save_svg(app, path, (100, 30), prompts=["one", "two"], keys=["ctrl+o"])
+    text = re.sub(r"<[^>]+>", "", path.read_text(encoding="utf-8")).replace("&#160;", " ")
+    for expected in ("one", "reply", "second", "tokens by origin", "localspec chat"):
+        assert expected in text
+    assert len(engine.requests) == 2
+    assert engine.n_closes == 1
