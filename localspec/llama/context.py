@@ -72,6 +72,7 @@ class Context:
         self._memory = llama_cpp.llama_get_memory(self._handle)
         self.n_ctx: int = min(n_ctx, llama_cpp.llama_n_ctx(self._handle))  # llama.cpp rounds up
         self.n_vocab = model.n_vocab
+        self._row_type: Any = ctypes.c_float * self.n_vocab
         self.n_batch: int = llama_cpp.llama_n_batch(self._handle)
         self.n_outputs_max: int = params.n_outputs_max
         self.n_recurrent_snapshots: int = llama_cpp.llama_n_rs_seq(self._handle)
@@ -135,8 +136,8 @@ class Context:
         pointer = llama_cpp.llama_get_logits_ith(self._handle, row)
         if not pointer:
             raise EngineError(f"Row {row} of the batch has no logits.")
-        row_type = ctypes.c_float * self.n_vocab
-        return np.ctypeslib.as_array(row_type.from_address(ctypes.addressof(pointer.contents)))
+        row: Any = self._row_type.from_address(ctypes.addressof(pointer.contents))
+        return np.frombuffer(row, np.float32)
 
     # --- the cache -----------------------------------------------------------------------------------------------
 

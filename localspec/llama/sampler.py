@@ -23,6 +23,7 @@ from localspec.speculative.distribution import TokenDistribution
 
 _CANDIDATE: Final = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 _MIN_KEEP: Final = 1
+_STACK: Final = 32
 _MAX_GRAMMAR_BYTES: Final = 1 << 20
 
 
@@ -42,6 +43,8 @@ class SamplerChain:
         self._n_vocab = n_vocab or model.n_vocab
         self._candidates = np.empty(self._n_vocab, _CANDIDATE)
         self._ids = np.arange(self._n_vocab, dtype=np.int32)
+        self._candidates_pointer = self._candidates.ctypes.data_as(llama_cpp.llama_token_data_p)
+        self._candidates_address = self._candidates.ctypes.data
         self._array = llama_cpp.llama_token_data_array()
         self._chain: Any = None
         self._grammar: Any = None
@@ -52,10 +55,11 @@ class SamplerChain:
         except BaseException:
             self.close()
             raise
-        # Nothing in the chain can move the largest logit: greedy decoding needs no chain at all.
-        self._is_argmax = params.greedy and not (
-            self.has_state or params.logit_bias or params.typical_p < 1.0 or params.xtc_probability > 0.0
-        )
+        moves_logits = self.has_state or bool(params.logit_bias) or params.top_n_sigma > 0.0
+        # Where top-k comes first, the rest of the vocabulary need not be written out for it.
+        self._k_first = 0 if moves_logits else params.top_k
+        # Where nothing can move the largest logit, greedy decoding needs no chain at all.
+        self._is_argmax = params.greedy and not (moves_logits or params.typical_p < 1.0 or params.xtc_probability > 0.0)
 
     def __enter__(self) -> Self:
         return self
@@ -85,12 +89,13 @@ class SamplerChain:
         logits = logits[: self._n_vocab]
         if self._is_argmax:
             return TokenDistribution.one_hot(int(logits.argmax()))
-        candidates = self._candidates
-        candidates["id"] = self._ids
+        ids, logits = self._worth_writing(logits)
+        candidates = self._candidates[: len(ids)]
+        candidates["id"] = ids
         candidates["logit"] = logits
         array = self._array
-        array.data = candidates.ctypes.data_as(llama_cpp.llama_token_data_p)
-        array.size, array.selected, array.sorted = self._n_vocab, -1, False
+        array.data = self._candidates_pointer
+        array.size, array.selected, array.sorted = len(ids), -1, False
         if self._grammar is not None:
             llama_cpp.llama_sampler_apply(self._grammar, ctypes.byref(array))
             if not np.isfinite(candidates["logit"]).any():
@@ -110,10 +115,24 @@ class SamplerChain:
                 hint="The file may be damaged or its quantization broken; fetch it again or choose another.",
             ) from error
 
+    def _worth_writing(self, logits: NDArray[np.float32]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """All tokens, or those of a superset of the top k.
+
+        The row is dealt out into stacks. Where k stacks have a maximum that reaches a bound, k logits reach it, so the
+        k largest logits reach it too.
+        """
+        n_stacks = len(logits) // _STACK
+        if not 0 < self._k_first < n_stacks:
+            return self._ids, logits
+        maxima = logits[: n_stacks * _STACK].reshape(_STACK, n_stacks).max(axis=0)
+        bound = np.partition(maxima, -self._k_first)[-self._k_first]
+        ids = np.flatnonzero(logits >= bound).astype(np.int32)
+        return ids, logits[ids]
+
     def _left(self, array: Any) -> NDArray[Any]:
         """The candidates that survived; a sampler may have moved them to memory of its own."""
         address = ctypes.addressof(array.data.contents)
-        if address == self._candidates.ctypes.data:
+        if address == self._candidates_address:
             return self._candidates[: array.size]
         raw = (ctypes.c_char * (array.size * _CANDIDATE.itemsize)).from_address(address)
         return np.frombuffer(raw, _CANDIDATE).copy()

@@ -56,7 +56,6 @@ class _MarkdownWriter:
         self._is_continued = is_continued
         self._list_depth = 0
         self._heading: str | None = None
-        self._is_hidden = False  # a paragraph of a tight list
         self._table: Table | None = None
         self._handlers: dict[str, Callable[[Token], None]] = {
             "heading_open": self._open_heading,
@@ -104,13 +103,11 @@ class _MarkdownWriter:
         self.out.gap()
 
     def _open_paragraph(self, token: Token) -> None:
-        self._is_hidden = token.hidden
-        if not token.hidden:
+        if not token.hidden:  # hidden: in a tight list
             self.out.gap()
 
     def _close_paragraph(self, token: Token) -> None:
-        if not token.hidden:
-            self.out.gap()
+        self._open_paragraph(token)
 
     def _open_list(self, _token: Token) -> None:
         if self._list_depth == 0:

@@ -22,8 +22,10 @@ from localspec.tui.typeset import BLANK, Typeset
 # Characters. A piece longer than the first is cut at the next good place; one longer than the second anywhere.
 SOFT_LIMIT: Final = 800
 HARD_LIMIT: Final = 2400
+# What is opened again in the next piece must leave room for more.
+_REOPENED_LIMIT: Final = SOFT_LIMIT // 2
 
-_FENCE: Final = re.compile(r"^[ \t]*(?:(?:[*+-]|\d{1,9}[.)])[ \t]+)?(?P<mark>`{3,}|~{3,})(?P<info>[^`\n]*)$")
+_FENCE: Final = re.compile(r"^[ \t]*(?:(?:[*+-]|\d{1,9}[.)])[ \t]+)?(?P<mark>`{3,99}|~{3,99})(?P<info>[^`\n]*)$")
 _LIST_ITEM: Final = re.compile(r"^(?:[*+-]|\d{1,9}[.)])[ \t]")
 _TABLE_RULE: Final = re.compile(r"^\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)+\|?[ \t]*$")
 
@@ -129,13 +131,13 @@ class MarkdownPieces:
         if "|" not in line:
             self._table_head = ""
         elif _TABLE_RULE.match(line) and "|" in self._line_before:
-            self._table_head = f"{self._line_before}\n{line}\n"
+            self._table_head = _short(f"{self._line_before}\n{line}\n")
         self._head += line + "\n"
         self._after_block = is_blank
         if match := _FENCE.match(line):
             indent = match.start("mark")
             if indent <= 3 or self._in_list:
-                self._fence = _Fence(match["mark"], match["info"], indent)
+                self._fence = _Fence(match["mark"], _short(match["info"]), indent)
 
     def _cut(self, *, has_gap: bool) -> None:
         """End the piece after its complete lines. What they left open is opened again in the next one."""
@@ -149,6 +151,10 @@ class MarkdownPieces:
         else:
             self._head = fence.opening
             self._dedent = fence.indent
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _REOPENED_LIMIT else ""
 
 
 def _dedented(line: str, indent: int) -> str:

@@ -40,7 +40,7 @@ async def save_svg(
 async def _until_idle(app: ChatApp, pilot: Pilot[None]) -> None:
     """Wait while models load or a reply runs."""
     session = app.chat.session
-    while session.readiness is Readiness.LOADING or session.open is not None:
+    while app.is_running and (session.readiness is Readiness.LOADING or session.open is not None):
         await pilot.pause(_LOOK_INTERVAL_S)
     if app.screen is not app.chat:
         raise EngineError("The chat shows an error.", hint="Run it in a terminal to read it.")

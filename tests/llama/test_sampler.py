@@ -56,6 +56,20 @@ def test_top_k_keeps_the_k_largest(target: Model, logits: np.ndarray):
     assert list(distribution.ids) == list(np.argsort(-logits)[:7])
 
 
+@pytest.mark.parametrize("k", [1, 2, 7])
+@pytest.mark.parametrize("levels", [3, 40, 10_000])
+def test_top_k_by_stacks_is_that_of_the_whole_row(target: Model, k: int, levels: int):
+    """With top-k first only candidates for it are written out; ties and a ragged end included."""
+    rng = np.random.default_rng(levels)
+    with chain(target, top_k=k, top_p=0.9) as sampler, chain(target, top_k=k, top_p=0.9) as whole:
+        whole._k_first = 0
+        for _ in range(50):
+            row = rng.integers(0, levels, target.n_vocab).astype(np.float32) / levels * 8
+            one, other = sampler.distribution(row), whole.distribution(row)
+            np.testing.assert_allclose(np.sort(one.probs), np.sort(other.probs), atol=1e-9)
+            assert sorted(row[one.ids]) == sorted(row[other.ids])
+
+
 def test_top_p_keeps_the_smallest_set_that_reaches_p(target: Model, logits: np.ndarray):
     with chain(target, top_p=0.8) as sampler:
         kept = sampler.distribution(logits)

@@ -11,6 +11,7 @@ from textual.pilot import Pilot
 from localspec.engine.requests import ModelSpec, PairSpec
 from localspec.tui.app import ChatApp
 from localspec.tui.options import ChatOptions
+from localspec.tui.widgets.prompt import Prompt
 from tests.tui.scripted_engine import Memory, ScriptedEngine
 
 PAIR = PairSpec("demo", ModelSpec(Path("target.gguf")), ModelSpec(Path("draft.gguf")))
@@ -39,8 +40,8 @@ async def write(pilot: Pilot[None], text: str) -> None:
 
 
 async def send(pilot: Pilot[None], prompt: str) -> None:
-    """Type a prompt and send it."""
-    await write(pilot, prompt)
+    """Send a prompt, which is put into the input at once: one key after the other takes long."""
+    pilot.app.screen.query_one(Prompt).insert(prompt)
     await pilot.press("enter")
     await pilot.pause()
 

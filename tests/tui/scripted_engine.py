@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 from localspec.engine.client import LoadListener, RequestListener
 from localspec.engine.events import (
@@ -45,7 +47,7 @@ class Memory:
     gpu_bytes: int | None = None
 
 
-def metrics(**changes: object) -> RequestMetrics:
+def metrics(**changes: Any) -> RequestMetrics:
     """The numbers of a reply that goes well, or with changes."""
     values = RequestMetrics(
         n_prompt_tokens=42,
@@ -81,19 +83,17 @@ def words(text: str) -> list[str]:
     """The text in pieces of about a token."""
     pieces: list[str] = []
     for character in text:
-        if pieces and (character.isalnum() and pieces[-1][-1].isalnum()):
-            pieces[-1] += character
-        elif pieces and pieces[-1] == " ":
+        if pieces and (pieces[-1] == " " or (character.isalnum() and pieces[-1][-1].isalnum())):
             pieces[-1] += character
         else:
             pieces.append(character)
     return pieces
 
 
-def reply_events(text: str, *, accepted: Sequence[int] = _ACCEPTED) -> list[RequestEvent]:
+def reply_events(text: str, *, accepted: Sequence[int] = _ACCEPTED) -> list[StepDecoded]:
     """The steps that release `text`, with metrics that add up. Their request id is filled in when they are played."""
     pending = deque(words(text))
-    events: list[RequestEvent] = []
+    events: list[StepDecoded] = []
     totals = {"n_tokens": 0, "n_steps": 0, "n_plain_steps": 0, "n_drafted": 0, "n_accepted": 0}
     while pending:
         index = len(events)
@@ -114,11 +114,9 @@ def reply_events(text: str, *, accepted: Sequence[int] = _ACCEPTED) -> list[Requ
     return events
 
 
-def finished(events: Sequence[RequestEvent], reason: FinishReason = FinishReason.STOP) -> Finished:
+def finished(events: Sequence[StepDecoded], reason: FinishReason = FinishReason.STOP) -> Finished:
     """The end of a reply, with the metrics of its last step."""
-    last = events[-1]
-    assert isinstance(last, StepDecoded)
-    return Finished("", (), reason, replace(last.metrics, tokens_per_second=49.8))
+    return Finished("", (), reason, replace(events[-1].metrics, tokens_per_second=49.8))
 
 
 def complete(text: str) -> list[RequestEvent]:
@@ -178,17 +176,15 @@ class ScriptedEngine:
 
     def report_load(self, event: LoadEvent) -> None:
         """Report an event of the load."""
-        listener = self._load_listener
-        assert listener is not None
-        self.caller(lambda: listener(event))
+        assert self._load_listener is not None
+        self.caller(partial(self._load_listener, event))
 
     def play(self, events: Iterable[RequestEvent], *, request: int = -1) -> None:
         """Report events of a request, by default the last."""
         request_id = self.requests[request].request_id
         listener = self._listeners[request_id]
         for event in events:
-            filled = replace(event, request_id=request_id)
-            self.caller(lambda filled=filled: listener(filled))
+            self.caller(partial(listener, replace(event, request_id=request_id)))
 
     def play_cancelled(self) -> None:
         """The last request stops, as `cancel` asked."""

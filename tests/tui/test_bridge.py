@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 from localspec.engine.events import Finished, FinishReason, Loaded, Loading, Prefilling, Queued, StepDecoded
 from localspec.engine.requests import Mode
-from localspec.tui.bridge import Decoded, EngineBridge, merge
+from localspec.tui.bridge import Decoded, EngineBridge, EngineEvent, merge
 from localspec.tui.messages import EngineReported
 from tests.tui.scripted_engine import LOADED, metrics, reply_events
 
@@ -14,8 +15,7 @@ TEXT = "Speculative decoding drafts a few tokens and verifies them at once."
 
 
 def steps(request_id: str, text: str = TEXT) -> list[StepDecoded]:
-    events = [event for event in reply_events(text) if isinstance(event, StepDecoded)]
-    return [StepDecoded(request_id, event.spans, event.step, event.metrics) for event in events]
+    return [replace(event, request_id=request_id) for event in reply_events(text)]
 
 
 def test_steps_of_a_request_are_merged() -> None:
@@ -39,7 +39,7 @@ def test_steps_of_two_requests_are_kept_apart() -> None:
 
 
 def test_the_last_of_a_run_of_progress_is_kept() -> None:
-    events = [
+    events: list[EngineEvent] = [
         Loading("target", 0.1),
         Loading("target", 1.0),
         Loading("draft", 0.5),
@@ -81,7 +81,12 @@ def test_nothing_is_lost_or_reordered_between_threads() -> None:
     announced = threading.Semaphore(0)
     bridge = EngineBridge(lambda _: announced.release())
     events = steps("r1", TEXT * 20)
-    thread = threading.Thread(target=lambda: [bridge.deliver(event) for event in events])
+
+    def deliver_all() -> None:
+        for event in events:
+            bridge.deliver(event)
+
+    thread = threading.Thread(target=deliver_all)
     thread.start()
     text = ""
     while len(text) < 20 * len(TEXT):

@@ -59,6 +59,17 @@ async def test_a_prompt_is_answered_on_the_screen() -> None:
         assert "draft mode · 6 tokens · 49.8 tokens/s" in screen_text(app)
 
 
+async def test_a_reply_that_is_there_at_once_is_shown() -> None:
+    """Its events may come before the screen has made room for it."""
+    engine = ScriptedEngine()
+    engine.replies.append(complete("at once"))
+    app = make_app(engine)
+    async with app.run_test() as pilot:
+        await send(pilot, "one")
+        assert "at once" in screen_text(app)
+        assert "draft mode · 2 tokens" in screen_text(app)
+
+
 async def test_the_statistics_follow_each_step() -> None:
     engine = ScriptedEngine()
     app = make_app(engine)

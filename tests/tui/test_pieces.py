@@ -13,7 +13,7 @@ from localspec.engine.events import TextSpan
 from localspec.speculative.rejection import Origin
 from localspec.tui.markdown_text import markdown_lines
 from localspec.tui.origins import ORIGIN_STYLES, OriginPiece, OriginPieces
-from localspec.tui.pieces import HARD_LIMIT, MarkdownPiece, MarkdownPieces, Pieces
+from localspec.tui.pieces import HARD_LIMIT, SOFT_LIMIT, MarkdownPiece, MarkdownPieces, Pieces
 from localspec.tui.typeset import Typeset
 
 WIDTH = 60
@@ -101,6 +101,21 @@ def test_the_text_of_a_reply_is_made_printable() -> None:
     (piece,) = OriginPieces().feed([TextSpan("a\x1b[31m\x9b", Origin.DRAFT)])
     assert isinstance(piece, OriginPiece)
     assert piece.spans == (TextSpan("a␛[31m�", Origin.DRAFT),)
+
+
+@pytest.mark.parametrize(
+    "beginning",
+    [
+        "```" + "i" * 2000 + "\n",
+        "`" * 2000 + "\n",
+        "| " + "a" * 2000 + " | b |\n|---|---|\n",
+        "- ```" + "i" * 2000 + "\n",
+    ],
+    ids=["title", "fence", "header", "nested"],
+)
+def test_a_long_beginning_is_not_repeated_line_by_line(beginning: str) -> None:
+    text = beginning + "| one | line |\n" * 400
+    assert len(fed(MarkdownPieces(), text)) < 2 * len(text) / SOFT_LIMIT + 3
 
 
 SOURCE = st.lists(

@@ -185,7 +185,7 @@ async def test_a_load_that_fails_under_a_reply_is_told_once() -> None:
         await pilot.pause()
         assert isinstance(app.screen, ProblemDialog)
         await pilot.press("escape")
-        assert app.screen is app.chat
+        assert app.screen_stack == [app.chat]
         assert prompt(app) == "one"
 
 

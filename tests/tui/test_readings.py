@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ from tests.tui.scripted_engine import GIB, LOADED, Memory, metrics
 BUSY = metrics(n_prompt_tokens=100_000, n_tokens=20_000, n_steps=5000, n_drafted=25_000, n_accepted=15_000, ttft_s=12.3)
 
 
-def readings(**changes: object) -> Readings:
+def readings(**changes: Any) -> Readings:
     values = Readings(mode=Mode.DRAFT, ceiling=5, next_mode=Mode.DRAFT, loaded=LOADED, memory=Memory())
     values.rates.extend([40.0, 50.0])
     values.steps.extend([Step((), (), 5, 5, 0.1)] * 300)

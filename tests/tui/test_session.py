@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from localspec.engine.client import Engine
@@ -22,7 +24,7 @@ DIED = EngineDiedError("The engine process ended (signal 9).")
 class Chat:
     """A session whose events are taken at once."""
 
-    def __init__(self, engine: ScriptedEngine | None = None, **options: object) -> None:
+    def __init__(self, engine: ScriptedEngine | None = None, **options: Any) -> None:
         self.engine = engine or ScriptedEngine()
         as_engine: Engine = self.engine
         self.session = Session(as_engine, PAIR, ChatOptions(**options), self._take)

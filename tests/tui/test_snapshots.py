@@ -14,8 +14,8 @@ from localspec.tui.theme import LIGHT
 from tests.tui.chat_driver import NARROW, WIDE, make_app, send, settle, write
 from tests.tui.scripted_engine import GIB, Memory, ScriptedEngine, finished, reply_events
 
-REPLY = """Speculative decoding lets a **small model** write a few tokens ahead. The large one then checks all of them in \
-*one pass*:
+REPLY = """Speculative decoding lets a **small model** write a few tokens ahead. \
+The large one then checks all of them in *one pass*:
 
 1. the draft model proposes five tokens,
 2. the target scores every position at once,
@@ -69,7 +69,7 @@ async def welcome(pilot: Pilot[None], engine: ScriptedEngine) -> None:
 
 async def loading(pilot: Pilot[None], engine: ScriptedEngine) -> None:
     engine.report_load(Loading("Writing the demo target", 0.4))
-    await write(pilot, "How does speculative decoding work?")
+    await write(pilot, "hello")
 
 
 async def prefill(pilot: Pilot[None], engine: ScriptedEngine) -> None:

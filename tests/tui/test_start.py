@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from textual.filter import NoColor
@@ -16,7 +17,8 @@ from tests.tui.scripted_engine import ScriptedEngine, complete
 
 
 def test_the_chat_does_not_load_the_model_library() -> None:
-    code = "import sys, localspec.tui.app; print(*(m for m in ('llama_cpp', 'fastapi', 'huggingface_hub') if m in sys.modules))"
+    heavy = ("llama_cpp", "fastapi", "huggingface_hub")
+    code = f"import sys, localspec.tui.app; print(*(m for m in {heavy} if m in sys.modules))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.split() == []
@@ -42,7 +44,7 @@ async def test_without_colour_nothing_is_coloured(monkeypatch: pytest.MonkeyPatc
         assert colours == {"default"}
 
 
-async def test_a_picture_of_a_chat(tmp_path) -> None:
+async def test_a_picture_of_a_chat(tmp_path: Path) -> None:
     engine = ScriptedEngine()
     engine.replies.extend([complete("first reply"), complete("second reply")])
     app: ChatApp = make_app(engine)

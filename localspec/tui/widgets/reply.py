@@ -29,6 +29,7 @@ class ReplyView(Vertical):
         self._by_origin = by_origin
         self._pieces: Pieces = OriginPieces() if by_origin else MarkdownPieces()
         self._last: Passage | None = None
+        self._is_composed = False
         self._status = Static(classes="status", markup=False)
         self._status_text: str | None = None
 
@@ -36,12 +37,20 @@ class ReplyView(Vertical):
         """The status line; passages are mounted above it as they come."""
         yield self._status
 
+    def on_mount(self) -> None:
+        """Show what was written before there was a place for it."""
+        self._is_composed = True
+        self._show_all()
+
     def grow(self, spans: Iterable[TextSpan]) -> None:
         """Show text that was added to the reply."""
+        if not self._is_composed:
+            return
         first, *rest = self._pieces.feed(spans)
         passages = [Passage(typeset) for typeset in rest]
         if self._last is None:
             passages.insert(0, Passage(first))
+            self.add_class("-written")
         else:
             self._last.show(first)
         if passages:
@@ -56,6 +65,9 @@ class ReplyView(Vertical):
         self.query(Passage).remove()
         self._last = None
         self._pieces = OriginPieces() if by_origin else MarkdownPieces()
+        self._show_all()
+
+    def _show_all(self) -> None:
         if self.reply.spans:
             self.grow(self.reply.spans)
 
