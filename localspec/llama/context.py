@@ -136,8 +136,8 @@ class Context:
         pointer = llama_cpp.llama_get_logits_ith(self._handle, row)
         if not pointer:
             raise EngineError(f"Row {row} of the batch has no logits.")
-        row: Any = self._row_type.from_address(ctypes.addressof(pointer.contents))
-        return np.frombuffer(row, np.float32)
+        values: Any = self._row_type.from_address(ctypes.addressof(pointer.contents))
+        return np.frombuffer(values, np.float32)
 
     # --- the cache -----------------------------------------------------------------------------------------------
 

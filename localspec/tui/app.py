@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import sys
 from collections.abc import Iterable
 from typing import ClassVar, Final
 
@@ -18,7 +19,6 @@ from localspec.tui.options import ChatOptions
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.theme import DARK, LIGHT
 
-
 # Names of terminals that have no colours.
 _MONOCHROME: Final = re.compile(r"dumb|unknown|vt\d+.*|.*-m(ono)?")
 
@@ -31,7 +31,7 @@ class ChatApp(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+q", "quit", "Quit", priority=True)]
 
     def __init__(self, engine: Engine, pair: PairSpec, options: ChatOptions | None = None) -> None:
-        if _MONOCHROME.fullmatch(os.environ.get("TERM", "")):
+        if sys.stdout.isatty() and _MONOCHROME.fullmatch(os.environ.get("TERM", "")):
             os.environ["NO_COLOR"] = "1"  # Textual would send true colours there, and asks nothing else
         # With NO_COLOR set, native colours let Textual drop all of them; otherwise it would turn them into greys.
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)

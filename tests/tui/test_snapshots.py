@@ -40,11 +40,6 @@ Scene = Callable[[Pilot[None], ScriptedEngine], Awaitable[None]]
 Picture = Callable[..., bool]
 
 
-@pytest.fixture(autouse=True)
-def a_terminal_with_colours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NO_COLOR", raising=False)
-
-
 @pytest.fixture
 def picture(snap_compare: Callable[..., bool]) -> Picture:
     """Plays a scene and compares the screen at its end."""

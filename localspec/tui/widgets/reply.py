@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -40,11 +40,11 @@ class ReplyView(Vertical):
     def on_mount(self) -> None:
         """Show what was written before there was a place for it."""
         self._is_composed = True
-        self._show_all()
+        self.grow(self.reply.spans)
 
-    def grow(self, spans: Iterable[TextSpan]) -> None:
+    def grow(self, spans: Sequence[TextSpan]) -> None:
         """Show text that was added to the reply."""
-        if not self._is_composed:
+        if not spans or not self._is_composed:
             return
         first, *rest = self._pieces.feed(spans)
         passages = [Passage(typeset) for typeset in rest]
@@ -65,11 +65,7 @@ class ReplyView(Vertical):
         self.query(Passage).remove()
         self._last = None
         self._pieces = OriginPieces() if by_origin else MarkdownPieces()
-        self._show_all()
-
-    def _show_all(self) -> None:
-        if self.reply.spans:
-            self.grow(self.reply.spans)
+        self.grow(self.reply.spans)
 
     def show_status(self, text: str) -> None:
         """What the reply waits for; an empty text hides the line."""
