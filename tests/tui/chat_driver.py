@@ -8,7 +8,7 @@ from typing import Any
 from textual.app import App
 from textual.pilot import Pilot
 
-from localspec.engine.requests import ModelSpec, PairSpec
+from localspec.engine.requests import ChatPrompt, Message, ModelSpec, PairSpec
 from localspec.tui.app import ChatApp
 from localspec.tui.options import ChatOptions
 from localspec.tui.widgets.prompt import Prompt
@@ -44,6 +44,18 @@ async def send(pilot: Pilot[None], prompt: str) -> None:
     pilot.app.screen.query_one(Prompt).insert(prompt)
     await pilot.press("enter")
     await pilot.pause()
+
+
+def prompt(app: ChatApp) -> str:
+    """What stands in the input."""
+    return app.chat.query_one(Prompt).text
+
+
+def sent(engine: ScriptedEngine, index: int = -1) -> tuple[Message, ...]:
+    """The messages of a request, by default the last."""
+    request_prompt = engine.requests[index].prompt
+    assert isinstance(request_prompt, ChatPrompt)
+    return request_prompt.messages
 
 
 def screen_text(app: App[None]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from localspec.engine.events import Failed, LoadFailed, Loading
-from localspec.engine.requests import ChatPrompt, Message
+from localspec.engine.requests import Message
 from localspec.errors import (
     ContextFullError,
     DoesNotFitError,
@@ -16,17 +16,12 @@ from localspec.errors import (
     ModelFileError,
     UsageError,
 )
-from localspec.tui.app import ChatApp
 from localspec.tui.screens.problem import ProblemDialog
 from localspec.tui.widgets.prompt import Prompt
-from tests.tui.chat_driver import make_app, screen_text, send, settle, write
+from tests.tui.chat_driver import make_app, prompt, screen_text, send, sent, settle, write
 from tests.tui.scripted_engine import LOADED, ScriptedEngine, complete, reply_events
 
 DIED = EngineDiedError("The engine process ended (signal 9).", hint="Send the prompt again.")
-
-
-def prompt(app: ChatApp) -> str:
-    return app.chat.query_one(Prompt).text
 
 
 @pytest.mark.parametrize(
@@ -79,9 +74,7 @@ async def test_after_the_engine_died_the_next_prompt_just_works() -> None:
         await settle(pilot)
         assert "here again" in screen_text(app)
         assert len(engine.requests) == 2
-        request_prompt = engine.requests[1].prompt
-        assert isinstance(request_prompt, ChatPrompt)
-        assert request_prompt.messages == (Message("user", "one"),)
+        assert sent(engine, 1) == (Message("user", "one"),)
 
 
 async def test_a_failed_prompt_does_not_push_out_the_next_one() -> None:
@@ -125,9 +118,7 @@ async def test_a_full_context_offers_a_new_chat() -> None:
         assert prompt(app) == "two"
         await pilot.press("enter")
         await pilot.pause()
-        request_prompt = engine.requests[-1].prompt
-        assert isinstance(request_prompt, ChatPrompt)
-        assert request_prompt.messages == (Message("user", "two"),)
+        assert sent(engine, -1) == (Message("user", "two"),)
 
 
 async def test_a_dialog_closes_without_its_remedy() -> None:
