@@ -56,6 +56,7 @@ def _from_list(value: object) -> object:
 _Mode = Literal["draft", "lookup", "plain"]
 _KvType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
 _Ctx = Annotated[int, Field(ge=16, le=2**31 - 1)]
+_Ceiling = Annotated[int, Field(ge=0, le=32)]
 _GpuLayers = Annotated[int, Field(ge=-1, le=2**31 - 1)]
 _ModelPath = Annotated[Path, BeforeValidator(_model_path)]
 
@@ -69,6 +70,7 @@ class PairEntry(_Section):
 
     target: _ModelPath
     draft: _ModelPath | None = None
+    num_speculative_tokens: _Ceiling | None = None
     ctx: _Ctx | None = None
     gpu_layers: _GpuLayers | None = None
     draft_gpu_layers: _GpuLayers | None = None
@@ -118,14 +120,14 @@ class SamplingSettings(_Section):
 class Settings(_Section):
     """Everything that can be set.
 
-    `pair` None: the caller chooses. `ctx` None: the target's own. `threads` None: one per physical core. `gpu_layers`
-    and `draft_gpu_layers` -1: all layers of that model.
+    `pair` None: the caller chooses. `num_speculative_tokens` None: what suits the pair. `ctx` None: the target's own.
+    `threads` None: one per physical core. `gpu_layers` and `draft_gpu_layers` -1: all layers of that model.
     """
 
     pair: str | None = None
     pairs: dict[str, PairEntry] = {}
     mode: _Mode = "draft"
-    num_speculative_tokens: Annotated[int, Field(ge=0, le=32)] = 5
+    num_speculative_tokens: _Ceiling | None = None
     ctx: _Ctx | None = None
     gpu_layers: _GpuLayers = -1
     draft_gpu_layers: _GpuLayers = -1

@@ -23,7 +23,6 @@ from localspec.engine.client import EngineClient
 from localspec.engine.events import Finished, StepDecoded
 from localspec.engine.prompts import PromptEncoder
 from localspec.engine.requests import (
-    DEFAULT_NUM_SPECULATIVE_TOKENS,
     GenerateRequest,
     Mode,
     ModelSpec,
@@ -33,7 +32,7 @@ from localspec.engine.requests import (
 from localspec.llama.context import default_threads
 from localspec.llama.library import version
 from localspec.llama.model import Model
-from localspec.models.demo import demo_files
+from localspec.models.demo import DEMO_NUM_SPECULATIVE_TOKENS, demo_files
 
 N_CTX = 2048
 
@@ -211,7 +210,7 @@ def main() -> None:
     parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.8])
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--max-tokens", type=int, default=192)
-    parser.add_argument("--num-speculative-tokens", type=int, default=DEFAULT_NUM_SPECULATIVE_TOKENS)
+    parser.add_argument("--num-speculative-tokens", type=int, default=DEMO_NUM_SPECULATIVE_TOKENS)
     parser.add_argument("--json", type=Path, help="write every run to this file")
     args = parser.parse_args()
     started = time.perf_counter()

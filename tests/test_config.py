@@ -149,7 +149,7 @@ def test_choices_and_defaults_are_those_of_the_engine() -> None:
     assert set(typing.get_args(config._Mode)) == set(requests.Mode)
     assert set(typing.get_args(config._KvType)) == set(requests.KvType)
     defaults = Settings()
-    assert defaults.num_speculative_tokens == requests.DEFAULT_NUM_SPECULATIVE_TOKENS
+    assert defaults.num_speculative_tokens is None
     assert load_settings(None, {}, {"num_speculative_tokens": requests.MAX_NUM_SPECULATIVE_TOKENS})
     with pytest.raises(ConfigError):
         load_settings(None, {}, {"num_speculative_tokens": requests.MAX_NUM_SPECULATIVE_TOKENS + 1})

@@ -27,7 +27,10 @@ def chat(
     num_speculative_tokens: Annotated[
         int | None,
         typer.Option(
-            min=0, max=MAX_NUM_SPECULATIVE_TOKENS, help="Most tokens drafted per step (5).", rich_help_panel=_CHAT
+            min=0,
+            max=MAX_NUM_SPECULATIVE_TOKENS,
+            help="Most tokens drafted per step (5; demo pair: 8).",
+            rich_help_panel=_CHAT,
         ),
     ] = None,
     max_tokens: Annotated[
@@ -62,7 +65,7 @@ def chat(
         options = ChatOptions(
             sampling=selection.sampling,
             mode=Mode(settings.mode),
-            num_speculative_tokens=settings.num_speculative_tokens,
+            num_speculative_tokens=selection.num_speculative_tokens,
             system=settings.chat.system,
             max_tokens=settings.chat.max_tokens,
             memory_probe=lambda: process_memory(engine.process_id) if engine.process_id is not None else None,

@@ -48,7 +48,10 @@ def generate(
     num_speculative_tokens: Annotated[
         int | None,
         typer.Option(
-            min=0, max=MAX_NUM_SPECULATIVE_TOKENS, help="Most tokens drafted per step (5).", rich_help_panel=_REQUEST
+            min=0,
+            max=MAX_NUM_SPECULATIVE_TOKENS,
+            help="Most tokens drafted per step (5; demo pair: 8).",
+            rich_help_panel=_REQUEST,
         ),
     ] = None,
     max_tokens: Annotated[
@@ -87,7 +90,7 @@ def generate(
         prompt=RawPrompt(text) if raw else ChatPrompt(_messages(system, text)),
         sampling=selection.sampling,
         mode=Mode(selection.settings.mode),
-        num_speculative_tokens=selection.settings.num_speculative_tokens,
+        num_speculative_tokens=selection.num_speculative_tokens,
         max_tokens=max_tokens,
         stop=tuple(stop or ()),
     )

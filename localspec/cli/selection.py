@@ -6,13 +6,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from localspec.cli.options import PairOptions, SamplingOptions
 from localspec.config import PairEntry, Settings, load_settings
-from localspec.engine.requests import KvType, ModelSpec, PairSpec, SamplingParams
+from localspec.engine.requests import DEFAULT_NUM_SPECULATIVE_TOKENS, KvType, ModelSpec, PairSpec, SamplingParams
 from localspec.errors import UsageError
-from localspec.models.demo import demo_files
+from localspec.models.demo import DEMO_NUM_SPECULATIVE_TOKENS, demo_files
 from localspec.paths import config_file
 
 DEMO: Final = "demo"
@@ -26,11 +26,12 @@ class Selection:
     settings: Settings
     pair: PairSpec
     sampling: SamplingParams
+    num_speculative_tokens: int
     notice: str
 
 
 def select(
-    config: Path | None, pair: PairOptions, sampling: SamplingOptions, other_flags: Mapping[str, object]
+    config: Path | None, pair: PairOptions, sampling: SamplingOptions, other_flags: Mapping[str, Any]
 ) -> Selection:
     """Merge everything that was given.
 
@@ -46,11 +47,18 @@ def select(
     }
     settings = load_settings(config, os.environ, {**shared, **numbers, **other_flags})
     params = SamplingParams(**{**settings.sampling.given(), **texts})
-    spec, notice = _pair_spec(pair, settings)
-    return Selection(settings, spec, params, notice)
+    spec, ceiling_of_pair, notice = _pair_spec(pair, settings)
+    ceiling = _first_given(
+        other_flags.get("num_speculative_tokens"),
+        ceiling_of_pair,
+        settings.num_speculative_tokens,
+        DEFAULT_NUM_SPECULATIVE_TOKENS,
+    )
+    return Selection(settings, spec, params, ceiling, notice)
 
 
-def _pair_spec(options: PairOptions, settings: Settings) -> tuple[PairSpec, str]:
+def _pair_spec(options: PairOptions, settings: Settings) -> tuple[PairSpec, int | None, str]:
+    """The pair, its own ceiling if it has one, and what to tell the user."""
     given = [name for name in ("demo", "pair", "target") if getattr(options, name)]
     if len(given) > 1:
         raise UsageError(f"--{given[0]} and --{given[1]} both choose the target.", hint="Give one of them.")
@@ -58,10 +66,11 @@ def _pair_spec(options: PairOptions, settings: Settings) -> tuple[PairSpec, str]
         raise UsageError("--draft needs --target.", hint="A draft model drafts for one target: name both files.")
     if options.target is not None:
         entry = PairEntry(target=options.target, draft=options.draft)
-        return _from_entry(options.target.stem, entry, options, settings), ""
+        return _from_entry(options.target.stem, entry, options, settings), None, ""
     name = DEMO if options.demo else settings.pair
     if name in settings.pairs:
-        return _from_entry(name, settings.pairs[name], options, settings), ""
+        entry = settings.pairs[name]
+        return _from_entry(name, entry, options, settings), entry.num_speculative_tokens, ""
     if name not in {None, DEMO}:
         known = ", ".join(settings.pairs) or "none yet"
         raise UsageError(
@@ -76,7 +85,9 @@ def _pair_spec(options: PairOptions, settings: Settings) -> tuple[PairSpec, str]
     notice = (
         "" if name == DEMO else "No pair was chosen: this is the demo pair, SmolLM2-135M. Name yours with --target."
     )
-    return PairSpec(DEMO, target, draft, settings.ctx, settings.threads), notice
+    # What the user set in general goes before what the demo pair would like.
+    ceiling = None if settings.num_speculative_tokens is not None else DEMO_NUM_SPECULATIVE_TOKENS
+    return PairSpec(DEMO, target, draft, settings.ctx, settings.threads), ceiling, notice
 
 
 def _from_entry(name: str, entry: PairEntry, options: PairOptions, settings: Settings) -> PairSpec:
@@ -110,10 +121,8 @@ def _draft_gpu_layers(options: PairOptions, settings: Settings, of_pair: int | N
     return _first_given(options.draft_gpu_layers, of_pair, settings.draft_gpu_layers)
 
 
-def _first_given(flag: int | None, of_pair: int | None, general: int) -> int:
-    if flag is not None:
-        return flag
-    return general if of_pair is None else of_pair
+def _first_given(*values: int | None) -> int:
+    return next(value for value in values if value is not None)
 
 
 # --- sampling --------------------------------------------------------------------------------------------------------

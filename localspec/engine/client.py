@@ -29,6 +29,8 @@ RequestListener = Callable[[RequestEvent], None]
 LoadListener = Callable[[LoadEvent], None]
 
 _CLOSE_TIMEOUT_S: Final = 5.0
+# No debugger on a failed assertion; and numpy's own threads, which the engine has no use for, stay off its cores.
+_WORKER_ENVIRONMENT: Final = {"GGML_NO_BACKTRACE": "1", "OPENBLAS_NUM_THREADS": "1"}
 # How the worker's log lines begin; what becomes an error for the user is not also a line on the screen.
 _LOG_LEVELS: Final = {"INFO": logging.INFO, "WARNING": logging.INFO, "ERROR": logging.WARNING}
 
@@ -174,7 +176,7 @@ class _EngineProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=os.environ | {"GGML_NO_BACKTRACE": "1"},
+            env=os.environ | _WORKER_ENVIRONMENT,
             **options,
         )
         self.pid: int = self._popen.pid

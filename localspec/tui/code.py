@@ -6,13 +6,13 @@ from functools import lru_cache
 from typing import Any, Final
 
 # Pygments comes without types.
-from pygments.lexer import Lexer  # type: ignore[import-untyped]
-from pygments.lexers import get_lexer_by_name  # type: ignore[import-untyped]
-from pygments.token import Comment, Keyword, Name, Number, Operator, String  # type: ignore[import-untyped]
-from pygments.util import ClassNotFound  # type: ignore[import-untyped]
+from pygments.lexer import Lexer
+from pygments.lexers import get_lexer_by_name
+from pygments.token import Comment, Keyword, Name, Number, Operator, String
+from pygments.util import ClassNotFound
 from textual.content import Content, Span
 
-from localspec.tui.printable import printable
+from localspec.printable import printable
 
 CODE_GROUND: Final = "on $surface"
 

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 from markdown_it.token import Token
 from textual.content import Content, Span
 
+from localspec.printable import printable
 from localspec.tui.code import CODE_GROUND
-from localspec.tui.printable import printable
 
 _CODE: Final = f"$text-accent {CODE_GROUND}"
 _STYLES: Final = {"em_open": "italic", "strong_open": "bold", "s_open": "strike", "link_open": "underline"}

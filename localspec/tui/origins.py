@@ -13,9 +13,9 @@ from typing import Final
 from textual.content import Content
 
 from localspec.engine.events import TextSpan
+from localspec.printable import printable
 from localspec.speculative.rejection import Origin
 from localspec.tui.pieces import HARD_LIMIT, SOFT_LIMIT
-from localspec.tui.printable import printable
 from localspec.tui.typeset import Typeset
 
 ORIGIN_STYLES: Final[dict[Origin, str]] = {

@@ -15,8 +15,8 @@ from typing import Final, Protocol
 from textual.content import Content
 
 from localspec.engine.events import TextSpan
+from localspec.printable import printable
 from localspec.tui.markdown_text import markdown_lines
-from localspec.tui.printable import printable
 from localspec.tui.typeset import BLANK, Typeset
 
 # Characters. A piece longer than the first is cut at the next good place; one longer than the second anywhere.

@@ -12,10 +12,10 @@ from textual.content import Content
 from localspec.engine.events import Loaded, Step
 from localspec.engine.metrics import RequestMetrics
 from localspec.engine.requests import Mode
+from localspec.printable import printable
 from localspec.tui import figures
 from localspec.tui.gauges import acceptance_strip, sparkline
 from localspec.tui.options import MemoryFigures
-from localspec.tui.printable import printable
 from localspec.tui.typeset import BLANK
 
 BAR_HEIGHT: Final = 3

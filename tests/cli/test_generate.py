@@ -60,7 +60,7 @@ def test_json_is_one_object_with_everything(localspec: Localspec, tiny: list[obj
     done = localspec("generate", *tiny, "--json", "--seed", 7, "-n", 30, "Hello", check=0)
     answer = json.loads(done.stdout)
     assert done.stdout.count(b"\n") == 1
-    assert METRICS <= set(answer["metrics"])
+    assert set(answer["metrics"]) >= METRICS
     assert len(answer["token_ids"]) == len(answer["origins"]) == answer["metrics"]["n_tokens"]
     assert set(answer["origins"]) <= {"draft", "residual", "bonus", "target"}
     assert answer["finish_reason"] in {"stop", "length"}
@@ -129,6 +129,23 @@ def test_a_named_pair_of_the_configuration(localspec: Localspec, tiny_models: Ti
     assert by_default["token_ids"] == by_name["token_ids"]
     assert b"128" in localspec("generate", "Hello " * 100, check=4).stderr
     localspec("generate", "--ctx", 2048, "-n", 2, "Hello " * 100, check=0)  # a flag goes before the file
+
+
+def test_the_ceiling_comes_from_the_flag_then_the_pair_then_the_settings(
+    localspec: Localspec, tiny_models: TinyModels, tmp_path: Path
+):
+    def ceiling(*args: object) -> int:
+        done = localspec("--config", "c.toml", "generate", "--json", "-n", 3, *args, "Hi", check=0)
+        return json.loads(done.stdout)["num_speculative_tokens"]
+
+    pair = f'[pairs.{{}}]\ntarget = "{tiny_models.target}"\n'
+    (tmp_path / "c.toml").write_text(
+        "num_speculative_tokens = 7\n" + pair.format("own") + "num_speculative_tokens = 3\n" + pair.format("plain")
+    )
+    assert ceiling("--pair", "own", "--num-speculative-tokens", 2) == 2
+    assert ceiling("--pair", "own") == 3
+    assert ceiling("--pair", "plain") == 7
+    assert ceiling("--target", tiny_models.target) == 7
 
 
 class TestInterrupt:

@@ -16,12 +16,12 @@ from localspec.engine.client import Engine
 from localspec.engine.events import Failed, Loaded, LoadFailed, Loading
 from localspec.engine.requests import Mode, PairSpec
 from localspec.errors import ContextFullError, LocalspecError
+from localspec.printable import printable
 from localspec.tui.bridge import EngineBridge, Report
 from localspec.tui.code_blocks import code_blocks
 from localspec.tui.conversation import Exchange, Outcome
 from localspec.tui.messages import EngineReported, PromptSent
 from localspec.tui.options import ChatOptions
-from localspec.tui.printable import printable
 from localspec.tui.screens.copy import CopyDialog
 from localspec.tui.screens.help import HelpDialog
 from localspec.tui.screens.problem import ProblemDialog

@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.widgets import Button, Static
 
 from localspec.errors import DoesNotFitError, EngineDiedError, EngineError, LocalspecError, ModelError, UsageError
-from localspec.tui.printable import printable
+from localspec.printable import printable
 from localspec.tui.screens.dialog import Dialog
 
 # The first that matches names the dialog: special before general.

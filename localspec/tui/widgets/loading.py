@@ -7,8 +7,8 @@ from typing import Final
 from textual.content import Content
 from textual.widget import Widget
 
+from localspec.printable import printable
 from localspec.tui.gauges import progress_bar
-from localspec.tui.printable import printable
 
 _BAR_WIDTH: Final = 24
 _PARTS: Final = {"target": "Loading the target", "draft": "Loading the draft model"}

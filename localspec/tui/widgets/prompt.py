@@ -9,8 +9,8 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import TextArea
 
+from localspec.printable import printable
 from localspec.tui.messages import PromptSent
-from localspec.tui.printable import printable
 from localspec.tui.prompt_history import PromptHistory
 
 # Alt+Enter, since many terminals send the same for Shift+Enter as for Enter.

@@ -10,8 +10,8 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
+from localspec.printable import printable
 from localspec.tui.conversation import Exchange
-from localspec.tui.printable import printable
 from localspec.tui.widgets.reply import ReplyView
 
 # A pasted file is shown by its beginning: the whole of it is in the request, not on the screen.

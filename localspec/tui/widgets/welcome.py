@@ -6,8 +6,8 @@ from textual.content import Content
 from textual.widget import Widget
 
 from localspec.engine.events import Loaded
+from localspec.printable import printable
 from localspec.tui import figures
-from localspec.tui.printable import printable
 
 
 class Welcome(Widget):

@@ -7,7 +7,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.tui.printable import printable
+from localspec.printable import printable
 
 
 def test_ordinary_text_is_left_alone() -> None:
