@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from localspec.engine.requests import GenerateRequest, Mode, ModelSpec, PairSpec
 from localspec.models.demo import DemoFiles, demo_files
 from tests.cli.conftest import run_localspec
 from tests.engine.conftest import InProcessEngine, end_of, text_of, tokens_of
+from tests.terminal import Terminal
 
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 
@@ -125,3 +127,18 @@ def test_the_command_line_uses_it_when_nothing_is_configured(pair: LoadedPair, h
     answer = json.loads(done.stdout)
     assert "Paris" in answer["text"]
     assert answer["metrics"]["n_accepted"] > 0
+
+
+def test_the_chat_answers_in_a_real_terminal(pair: LoadedPair, home: Path, tmux: str):
+    del pair
+    terminal = Terminal(tmux, "localspec chat --demo --temperature 0 --max-tokens 40", f"LOCALSPEC_HOME={home}")
+    try:
+        terminal.until(terminal.screen, "SmolLM2-135M-Instruct.F32", "^q Quit")
+        terminal.run("send-keys", "What is the capital of France?", "Enter")
+        screen = terminal.until(terminal.screen, "Paris", "draft mode ·", "accepted")
+        assert re.search(r"\d+\.\d tokens/s", screen)
+        terminal.run("set-option", "remain-on-exit", "on")
+        terminal.run("send-keys", "C-q")
+        terminal.until(terminal.exit_status, "status 0")
+    finally:
+        terminal.close()
