@@ -15,6 +15,7 @@ code of the command line. All of them survive pickling, since they cross from th
     │   ├── ContextFullError            4   more tokens than the context holds
     │   └── DiskFullError               4
     └── EngineError                     1   llama.cpp failed while running
+        ├── LoadCancelledError          1   loading was stopped on request
         └── EngineDiedError             1   its process ended
 """
 
@@ -114,6 +115,10 @@ class DiskFullError(DoesNotFitError):
 
 class EngineError(LocalspecError):
     """llama.cpp reported a failure while running."""
+
+
+class LoadCancelledError(EngineError):
+    """Loading was stopped because somebody asked for it."""
 
 
 class EngineDiedError(EngineError):

@@ -89,10 +89,13 @@ def load_pair(spec: PairSpec, on_loading: OnLoading, *, n_seq_max: int = 1) -> L
         if target.max_rollback == 0:
             note = f"{target.model.name} ({target_header.architecture}) cannot take back tokens: speculation is off"
         elif spec.draft is not None and draft_header is not None:
-            draft = resources.enter_context(loader.load("draft", spec.draft, draft_header, n_seq_max))
-            if draft.max_rollback == 0:
-                note = f"{draft.model.name} ({draft_header.architecture}) cannot take back tokens: it cannot draft"
-                draft = None
+            with ExitStack() as of_draft:
+                loaded = of_draft.enter_context(loader.load("draft", spec.draft, draft_header, n_seq_max))
+                if loaded.max_rollback == 0:
+                    note = f"{loaded.model.name} ({draft_header.architecture}) cannot take back tokens: it cannot draft"
+                else:
+                    draft = loaded
+                    resources.push(of_draft.pop_all())
         encoder = PromptEncoder(target.model)
         return LoadedPair(spec, target, draft, encoder, note, resources.pop_all())
 

@@ -169,7 +169,7 @@ class MetricsRecorder:
         return self._n_recent / span if span > 0 else None
 
     def _percentile(self, q: float) -> float | None:
-        """Nearest rank."""
+        """The gap at rank floor(q * n), from 0."""
         if not self._gaps:
             return None
         return self._gaps[min(len(self._gaps) - 1, int(q * len(self._gaps)))]

@@ -66,10 +66,9 @@ def receive(stream: BinaryIO) -> Command | Report:
     """Read one message.
 
     Raises:
-        EOFError: the other side is gone.
+        EOFError: the other side is gone, or died in the middle of a message.
     """
     try:
         return pickle.load(stream)  # type: ignore[no-any-return]  # noqa: S301 - from our own process
-    except pickle.UnpicklingError as error:
-        # The other side died in the middle of a message.
-        raise EOFError from error
+    except Exception as error:
+        raise EOFError("No further message can be read.") from error

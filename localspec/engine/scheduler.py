@@ -10,7 +10,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 
 from localspec.engine.events import Cancelled, Failed, Finished, Queued, RequestEvent, TerminalEvent
@@ -109,35 +109,35 @@ class Scheduler:
         while self._waiting and self._free:
             self._admit(self._waiting.popleft())
         prefilling: list[tuple[ActiveSequence, int]] = []
-        stepping: list[ActiveSequence] = []
+        stepping: list[tuple[ActiveSequence, float]] = []  # with the seconds inside the draft model
         context = self._pair.target.context
-        drafted_s = self._draft_native_s()
         # Decoding sequences first: a long prompt takes what they leave of the batch.
         for sequence in sorted(self._active, key=lambda each: each.n_pending):
             room = context.n_batch - context.n_pending
             with self._guarded(sequence):
                 if sequence.prefill_draft() and sequence.n_pending <= self._most_pending(room):
+                    drafted_s = self._draft_native_s()
                     sequence.propose(room)
-                    stepping.append(sequence)
+                    stepping.append((sequence, self._draft_native_s() - drafted_s))
                 elif room > 0 and sequence.n_pending > 1:
                     prefilling.append((sequence, sequence.add_prefill(room)))
-        n_rows = context.n_pending
-        if n_rows == 0:
+        if not context.n_pending:
             return
         started = time.perf_counter()
         try:
             context.decode()
         except LocalspecError as error:
-            self._decode_failed([*stepping, *(sequence for sequence, _ in prefilling)], error)
+            self._decode_failed([sequence for sequence, _ in (*stepping, *prefilling)], error)
             return
         decode_s = time.perf_counter() - started
-        native_s = decode_s + self._draft_native_s() - drafted_s
+        batch_width = len(stepping) + len(prefilling)
         for sequence, n_tokens in prefilling:
             sequence.prefilled(n_tokens, decode_s)
             self._emit(sequence.prefilling())
-        for sequence in stepping:
+        for sequence, drafted_s in stepping:
             with self._guarded(sequence):
-                self._deliver(sequence, sequence.verify(decode_s=decode_s, native_s=native_s, batch_width=n_rows))
+                events = sequence.verify(decode_s=decode_s, native_s=decode_s + drafted_s, batch_width=batch_width)
+                self._deliver(sequence, events)
 
     def _most_pending(self, room: int) -> int:
         """A step may carry the rest of a prompt, so that the first token needs no pass of its own."""
@@ -168,9 +168,9 @@ class Scheduler:
         request = waiting.request
         try:
             sequence = self._start(waiting, slot)
-        except LocalspecError as error:
+        except Exception as error:
             self._free.append(slot)
-            self._emit(Failed(request.request_id, error))
+            self._emit(Failed(request.request_id, _for_the_user(error, request)))
             return
         self._slot_of[request.request_id] = slot
         self._active.append(sequence)
@@ -188,25 +188,36 @@ class Scheduler:
         target = pair.target.model
         ends_generation = target.end_of_generation.__contains__
 
+        with ExitStack() as owned:
+            sampler = owned.enter_context(SamplerChain(target, request.sampling, n_ctx=n_ctx, seed=waiting.seed))
+            drafter = owned.enter_context(closing(self._drafter(waiting, slot, n_ctx, rng)))
+            speculation = SpeculativeStep(drafter, FixedDraftLength(request.num_speculative_tokens), ends_generation)
+            sequence = ActiveSequence(
+                request,
+                prompt=prompt,
+                cache=slot.target,
+                sampler=sampler,
+                speculation=speculation,
+                rng=rng,
+                token_bytes=target.token_bytes,
+                ends_generation=ends_generation,
+                max_draft=self._max_draft(),
+                metrics=waiting.metrics,
+            )
+            owned.pop_all()  # the sequence closes them from now on
+        return sequence
+
+    def _drafter(self, waiting: _Waiting, slot: _Slot, n_ctx: int, rng: random.Random) -> Drafter:
+        pair, request = self._pair, waiting.request
         mode, _ = self._mode_of(request)
-        drafter: Drafter = NoDrafter()
-        if mode is Mode.LOOKUP:
-            drafter = slot.lookup
-        elif mode is Mode.DRAFT and pair.draft is not None and slot.draft is not None:
-            make_sampler = functools.partial(_draft_sampler, pair.draft.model, target, request, n_ctx, waiting.seed)
-            drafter = DraftModelDrafter(slot.draft, make_sampler, rng, ends_generation=ends_generation)
-        return ActiveSequence(
-            request,
-            prompt=prompt,
-            cache=slot.target,
-            sampler=SamplerChain(target, request.sampling, n_ctx=n_ctx, seed=waiting.seed),
-            speculation=SpeculativeStep(drafter, FixedDraftLength(request.num_speculative_tokens), ends_generation),
-            rng=rng,
-            token_bytes=target.token_bytes,
-            ends_generation=ends_generation,
-            max_draft=self._max_draft(),
-            metrics=waiting.metrics,
-        )
+        if mode is Mode.PLAIN:
+            return NoDrafter()
+        if pair.draft is None or slot.draft is None or mode is Mode.LOOKUP:
+            return slot.lookup
+        target = pair.target.model
+        make_sampler = functools.partial(_draft_sampler, pair.draft.model, target, request, n_ctx, waiting.seed)
+        ends_generation = target.end_of_generation.__contains__
+        return DraftModelDrafter(slot.draft, make_sampler, rng, ends_generation=ends_generation)
 
     def _mode_of(self, request: GenerateRequest) -> tuple[Mode, str]:
         """The mode that will run, and why it is another than the one asked for, if it is."""
@@ -237,14 +248,18 @@ class Scheduler:
         """A failure inside ends this sequence, and only this one."""
         try:
             yield
-        except LocalspecError as error:
-            self._end(sequence, Failed(sequence.request.request_id, error))
         except Exception as error:
-            logger.exception("Request %s failed", sequence.request.request_id)
-            wrapped = EngineError(
-                f"The engine failed: {type(error).__name__}: {error}.", hint="This is a bug; the log has the details."
-            )
-            self._end(sequence, Failed(sequence.request.request_id, wrapped))
+            self._end(sequence, Failed(sequence.request.request_id, _for_the_user(error, sequence.request)))
+
+
+def _for_the_user(error: Exception, request: GenerateRequest) -> LocalspecError:
+    """The error itself, or for a fault of ours one that says so."""
+    if isinstance(error, LocalspecError):
+        return error
+    logger.error("Request %s failed", request.request_id, exc_info=error)
+    return EngineError(
+        f"The engine failed: {type(error).__name__}: {error}.", hint="This is a bug; the log has the details."
+    )
 
 
 def _draft_sampler(draft: Model, target: Model, request: GenerateRequest, n_ctx: int, seed: int) -> SamplerChain:

@@ -59,8 +59,7 @@ class ActiveSequence:
         self._detokenizer = Detokenizer(token_bytes)
         self._stops = StopStrings(request.stop)
         self._draft: Draft = EMPTY_DRAFT
-        self._n_fed = 0
-        self._first_output_row = 0
+        self._first_row = self._first_output_row = 0
         self._step_started = 0.0
         cache.keep_common_prefix(prompt)
         sampler.accept_prompt(prompt)
@@ -95,27 +94,27 @@ class ActiveSequence:
     def add_prefill(self, room: int) -> int:
         """Put the next chunk of the prompt into the batch, all but the last token; returns its size."""
         chunk = self.history[self.cache.n_past : -1][:room]
-        self.cache.add(chunk, n_outputs=0)
+        self._first_row = self.cache.add(chunk, n_outputs=0)
         return len(chunk)
 
     def prefilled(self, n_tokens: int, seconds: float) -> None:
         """The chunk was decoded."""
-        self.cache.confirm(self.history[self.cache.n_past :][:n_tokens])
+        chunk = self.history[self.cache.n_past :][:n_tokens]
+        self.speculation.drafter.observe(chunk, self.cache.n_past, self._first_row)
+        self.cache.confirm(chunk)
         self.metrics.prefilled(seconds)
 
     # --- one step: propose -> (decode) -> verify -> commit ---------------------------------------------------------
 
-    def propose(self, room: int) -> int:
-        """Draft, and put the pending tokens and the draft into the batch; returns the number of rows."""
+    def propose(self, room: int) -> None:
+        """Draft, and put the pending tokens and the draft into the batch."""
         self._step_started = time.perf_counter()
         n_generated = len(self.history) - self._n_prompt
         limit = min(self._n_max_tokens - n_generated - 1, room - self.n_pending, self._max_draft)
         self._draft = self.speculation.propose(self.history, max(0, limit))
         rows = [*self.history[self.cache.n_past :], *self._draft.tokens]
-        first = self.cache.add(rows, n_outputs=1 + len(self._draft))
-        self._first_output_row = first + self.n_pending - 1
-        self._n_fed = len(rows)
-        return len(rows)
+        self._first_row = self.cache.add(rows, n_outputs=1 + len(self._draft))
+        self._first_output_row = self._first_row + self.n_pending - 1
 
     def distribution(self, row: int) -> TokenDistribution:
         """`TargetRows`: the target's distribution after the history and `row` accepted draft tokens."""
@@ -131,7 +130,9 @@ class ActiveSequence:
         `decode_s`: the target's forward pass; `native_s`: all time of this step inside forward passes.
         """
         draft, n_history = self._draft, len(self.history)
-        self.cache.confirm([*self.history[self.cache.n_past :], *draft.tokens])
+        decoded_tokens = [*self.history[self.cache.n_past :], *draft.tokens]
+        self.speculation.drafter.observe(decoded_tokens, self.cache.n_past, self._first_row)
+        self.cache.confirm(decoded_tokens)
         try:
             verification = self.speculation.verify(draft, self, self._rng)
         finally:

@@ -74,7 +74,6 @@ class Context:
         self.n_vocab = model.n_vocab
         self._row_type: Any = ctypes.c_float * self.n_vocab
         self.n_batch: int = llama_cpp.llama_n_batch(self._handle)
-        self.n_outputs_max: int = params.n_outputs_max
         self.n_recurrent_snapshots: int = llama_cpp.llama_n_rs_seq(self._handle)
         self.native_s = 0.0
         self._batch = _Batch(self.n_batch)

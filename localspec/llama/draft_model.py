@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from localspec.llama.sampler import SamplerChain
 from localspec.llama.sequence_cache import SequenceCache
 from localspec.speculative.distribution import RandomSource, TokenDistribution
-from localspec.speculative.drafter import EMPTY_DRAFT, DecodedRows, Draft
+from localspec.speculative.drafter import EMPTY_DRAFT, Draft
 
 
 class DraftModelDrafter:
@@ -92,7 +92,7 @@ class DraftModelDrafter:
         """False where the text has a token that only the target's larger vocabulary knows: no draft can follow it."""
         return max(tokens, default=0) < self._cache.context.n_vocab
 
-    def observe(self, rows: DecodedRows) -> None:
+    def observe(self, tokens: Sequence[int], position: int, first_row: int) -> None:
         """Nothing: a draft model keeps a cache of its own and reads no hidden state of the target."""
 
     def commit(self, tokens: Sequence[int], n_accepted: int) -> None:

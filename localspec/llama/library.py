@@ -21,7 +21,7 @@ def ensure_ready() -> None:
 
 
 def version() -> str:
-    """The versions that decide what is computed: the bindings' and llama.cpp's own."""
+    """The version of the bindings, which ship llama.cpp: it decides what is computed."""
     return f"llama-cpp-python {llama_cpp.__version__}"
 
 
@@ -29,9 +29,3 @@ def supports_gpu() -> bool:
     """True when this build can offload layers to a device that is present."""
     ensure_ready()
     return bool(llama_cpp.llama_supports_gpu_offload())
-
-
-def system_info() -> str:
-    """Instruction sets and backends of this build, as llama.cpp words it."""
-    ensure_ready()
-    return str(llama_cpp.llama_print_system_info(), "utf-8", "replace")

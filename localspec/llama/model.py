@@ -11,15 +11,11 @@ from typing import Self
 
 import llama_cpp
 
-from localspec.errors import DoesNotFitError, EngineError, ModelFileError, UnsupportedModelError
+from localspec.errors import DoesNotFitError, EngineError, LoadCancelledError, ModelFileError, UnsupportedModelError
 from localspec.llama import library, log
 
 # Returns False to cancel.
 LoadProgress = Callable[[float], bool]
-
-
-class LoadCancelledError(EngineError):
-    """The progress callback asked to stop."""
 
 
 class Model:
@@ -93,12 +89,6 @@ class Model:
         """The Jinja source in the file, or None."""
         source = llama_cpp.llama_model_chat_template(self.handle, None)
         return source.decode("utf-8", "replace") if source else None
-
-    def metadata(self, key: str) -> str | None:
-        """One scalar of the GGUF metadata as text, or None."""
-        buffer = ctypes.create_string_buffer(1024)
-        length = llama_cpp.llama_model_meta_val_str(self.handle, key.encode(), buffer, len(buffer))
-        return buffer.value.decode("utf-8", "replace") if length >= 0 else None
 
     def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
         """Token ids of the text.

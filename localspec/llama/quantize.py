@@ -13,10 +13,10 @@ from typing import Final
 
 import llama_cpp
 
-from localspec.errors import DiskFullError, LocalspecError, ModelFileError
+from localspec.errors import DiskFullError, LoadCancelledError, LocalspecError, ModelFileError
 from localspec.llama import library, log
 from localspec.llama.context import default_threads
-from localspec.llama.model import LoadCancelledError, load_error
+from localspec.llama.model import load_error
 from localspec.models.gguf import read_header
 
 _F32_BYTES: Final = 4

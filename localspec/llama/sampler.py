@@ -87,8 +87,12 @@ class SamplerChain:
             EngineError: no token is left (the grammar allows none), or the logits are not numbers.
         """
         logits = logits[: self._n_vocab]
+        top = int(logits.argmax())
+        # The largest is NaN when any is. Native samplers abort the process on what is not a number.
+        if not np.isfinite(logits[top]):
+            raise _unusable("its logits are not numbers")
         if self._is_argmax:
-            return TokenDistribution.one_hot(int(logits.argmax()))
+            return TokenDistribution.one_hot(top)
         ids, logits = self._worth_writing(logits)
         candidates = self._candidates[: len(ids)]
         candidates["id"] = ids
@@ -110,10 +114,7 @@ class SamplerChain:
                 return TokenDistribution.one_hot(int(left["id"][left["logit"].argmax()]))
             return TokenDistribution.from_logits(left["id"], left["logit"])
         except ValueError as error:
-            raise EngineError(
-                f"The model's output cannot be sampled: {error}.",
-                hint="The file may be damaged or its quantization broken; fetch it again or choose another.",
-            ) from error
+            raise _unusable(str(error)) from error
 
     def _worth_writing(self, logits: NDArray[np.float32]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """All tokens, or those of a superset of the top k.
@@ -158,10 +159,17 @@ class SamplerChain:
             llama_cpp.llama_sampler_copy(other._grammar, self._grammar)
 
 
+def _unusable(reason: str) -> EngineError:
+    return EngineError(
+        f"The model's output cannot be sampled: {reason}.",
+        hint="The file may be damaged or its quantization broken; fetch it again or choose another.",
+    )
+
+
 def _fill_chain(chain: Any, model: Model, params: SamplingParams, n_ctx: int, seed: int) -> None:
     """Add what the request uses, in llama.cpp's order."""
     # XTC's coin is part of its law: each position is transformed once, so the law of the output is XTC's own.
-    xtc = (params.xtc_probability, params.xtc_threshold, _MIN_KEEP, seed & 0xFFFFFFFE)
+    xtc = (params.xtc_probability, params.xtc_threshold, _MIN_KEEP, seed % 0xFFFFFFFF)
     dynamic = (params.temperature, params.dynatemp_range, params.dynatemp_exponent)
     is_dynamic = params.dynatemp_range > 0.0
     stages: tuple[tuple[bool, Callable[[], Any]], ...] = (

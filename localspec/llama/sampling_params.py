@@ -80,6 +80,9 @@ class SamplingParams:
                     f"{field.name} is {value}; it must be between {low} and {high}.",
                     hint=f"Leave it out for the default, {field.default}.",
                 )
+        for token, bias in self.logit_bias:
+            if math.isnan(bias) or bias == math.inf:
+                raise UsageError(f"logit_bias of token {token} is {bias}; it must be a finite number or -inf.")
         if self.grammar is not None and self.json_schema is not None:
             raise UsageError("A request has both a grammar and a JSON schema.", hint="Give one of them.")
 

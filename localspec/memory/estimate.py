@@ -18,6 +18,8 @@ KV_TYPE_BYTES: Final = {
     "q4_1": 20 / 32,
     "q4_0": 18 / 32,
 }
+# Recurrent state, compressed caches (MLA) and layers that share one: what they take is not this simple.
+_OTHER_CACHES: Final = ("ssm.", "attention.kv_lora_rank", "attention.shared_kv_layers", "full_attention_interval")
 
 
 def least_kv_bytes(header: GgufHeader, n_ctx: int, kv_type: str) -> int:
@@ -35,7 +37,7 @@ def least_kv_bytes(header: GgufHeader, n_ctx: int, kv_type: str) -> int:
     n_layers, n_embd = number("block_count", 0), number("embedding_length", 0)
     heads = _per_layer(header.metadata.get(f"{architecture}.attention.head_count"), n_layers)
     heads_kv = _per_layer(header.metadata.get(f"{architecture}.attention.head_count_kv"), n_layers) or heads
-    if not heads or any(key.startswith(f"{architecture}.ssm.") for key in header.metadata):
+    if not heads or any(key.startswith(f"{architecture}.{part}") for key in header.metadata for part in _OTHER_CACHES):
         return 0
     head_length = n_embd // max(1, *heads)
     key_length = number("attention.key_length", head_length)

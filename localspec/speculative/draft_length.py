@@ -11,7 +11,7 @@ class StepOutcome:
     """What a step cost and brought.
 
     `n_accepted` == `n_draft` is censored: a longer draft might have been accepted further. `verify_s` is the time of
-    the forward pass that this step shared with `batch_width` sequences (itself included), and of its verification.
+    the target's forward pass, which this step shared with `batch_width` sequences (itself included).
     """
 
     n_draft: int

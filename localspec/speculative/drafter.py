@@ -6,9 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from localspec.speculative.distribution import TokenDistribution
 
 
@@ -43,21 +40,6 @@ class Draft:
 EMPTY_DRAFT: Final = Draft(())
 
 
-class DecodedRows(Protocol):
-    """What the target computed for the tokens that it has just decoded; valid until its next decode."""
-
-    @property
-    def tokens(self) -> Sequence[int]:
-        """The decoded tokens, one per row: of the prompt, or the last committed token and the draft."""
-
-    @property
-    def position(self) -> int:
-        """Position of the first row in the sequence."""
-
-    def hidden_states(self) -> npt.NDArray[np.float32]:
-        """Hidden states [n_rows, n_embd]."""
-
-
 class Drafter(Protocol):
     """Anything that proposes tokens for one sequence at a time.
 
@@ -75,8 +57,11 @@ class Drafter(Protocol):
     def propose(self, history: Sequence[int], n_draft: int) -> Draft:
         """At most `n_draft` (>= 1) tokens to follow `history`; fewer or none is fine."""
 
-    def observe(self, rows: DecodedRows) -> None:
-        """See what the target computed, after each of its decodes; for drafters that build on its hidden states."""
+    def observe(self, tokens: Sequence[int], position: int, first_row: int) -> None:
+        """The target has just decoded `tokens`, at `position` on, as the rows from `first_row` on of its batch.
+
+        Called after each of its decodes, those of the prompt included, for drafters that read its hidden states.
+        """
 
     def commit(self, tokens: Sequence[int], n_accepted: int) -> None:
         """End the step that committed `tokens`: the first `n_accepted` of the draft, then one more.
@@ -104,7 +89,7 @@ class NoDrafter:
         """No proposal."""
         return EMPTY_DRAFT
 
-    def observe(self, rows: DecodedRows) -> None:
+    def observe(self, tokens: Sequence[int], position: int, first_row: int) -> None:
         """Nothing to learn."""
 
     def commit(self, tokens: Sequence[int], n_accepted: int) -> None:

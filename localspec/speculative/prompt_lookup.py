@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Final
 
-from localspec.speculative.drafter import EMPTY_DRAFT, DecodedRows, Draft
+from localspec.speculative.drafter import EMPTY_DRAFT, Draft
 
 _NOWHERE: Final = -1
 
@@ -44,7 +44,7 @@ class PromptLookup:
                 break
             n_shared += 1
         if n_shared < len(self._tokens) // 2:
-            self.close()  # indexing the shared half again is cheaper than undoing the other one
+            self._forget()  # indexing the shared half again is cheaper than undoing the other one
         while len(self._tokens) > n_shared:
             self._drop_last()
 
@@ -72,14 +72,16 @@ class PromptLookup:
             continuation.append(continuation[i - period])
         return Draft(tuple(continuation))
 
-    def observe(self, rows: DecodedRows) -> None:
+    def observe(self, tokens: Sequence[int], position: int, first_row: int) -> None:
         """Nothing to learn: the text is all there is."""
 
     def commit(self, tokens: Sequence[int], n_accepted: int) -> None:
         """Nothing to take back: the index follows the history that `propose` is given."""
 
     def close(self) -> None:
-        """Forget the text."""
+        """Nothing to free: the index stays, and the next `start` keeps what its prompt shares with it."""
+
+    def _forget(self) -> None:
         self._tokens.clear()
         self._latest.clear()
         for earlier in self._earlier.values():

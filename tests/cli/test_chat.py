@@ -22,7 +22,16 @@ def test_wrong_flags_are_refused_before_the_screen_is_taken(localspec: Localspec
 def test_help_lists_the_options_of_both_commands(localspec: Localspec):
     for command in ("chat", "generate"):
         text = localspec(command, "--help", check=0).stdout.decode()
-        for option in ("--target", "--draft", "--ctx", "--gpu-layers", "--kv-type", "--temperature", "--mode", "--seed"):
+        for option in (
+            "--target",
+            "--draft",
+            "--ctx",
+            "--gpu-layers",
+            "--kv-type",
+            "--temperature",
+            "--mode",
+            "--seed",
+        ):
             assert option in text, (command, option)
 
 

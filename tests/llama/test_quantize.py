@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from localspec.errors import DiskFullError, LocalspecError, ModelFileError
-from localspec.llama.model import LoadCancelledError, Model
+from localspec.errors import DiskFullError, LoadCancelledError, LocalspecError, ModelFileError
+from localspec.llama.model import Model
 from localspec.llama.quantize import write_unpacked
 from localspec.models.gguf import read_header
 from tests.native_fixtures import TinyModels

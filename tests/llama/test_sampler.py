@@ -213,10 +213,19 @@ class TestJsonSchema:
             chain(target, json_schema=schema)
 
 
-def test_logits_that_are_not_numbers_are_an_error_not_a_crash(target: Model, logits: np.ndarray):
-    logits[:] = np.nan
-    with chain(target) as sampler, pytest.raises(EngineError, match="cannot be sampled"):
-        sampler.distribution(logits)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("where", [slice(None), slice(40, 41)])
+@pytest.mark.parametrize("params", [{}, {"top_k": 2}, {"top_k": 40}, {"temperature": 0.0}, {"repeat_penalty": 1.1}])
+def test_logits_that_are_not_numbers_are_an_error_not_a_crash(
+    target: Model, logits: np.ndarray, value: float, where: slice, params: dict
+):
+    logits[where] = value
+    with chain(target, **params) as sampler:
+        if value == -np.inf and where != slice(None):
+            assert sampler.distribution(logits).probability(40) == 0.0  # a token that cannot come is no fault
+        else:
+            with pytest.raises(EngineError, match="cannot be sampled"):
+                sampler.distribution(logits)
 
 
 def test_every_transform_together_leaves_a_distribution(target: Model, logits: np.ndarray):

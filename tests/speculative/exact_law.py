@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 
 from localspec.speculative.distribution import RandomSource, TokenDistribution
-from localspec.speculative.drafter import DecodedRows, Draft
+from localspec.speculative.drafter import Draft
 
 Law = dict[tuple[int, ...], float]
 Table = Callable[[tuple[int, ...]], np.ndarray]  # history -> probabilities [n_vocab] of the next token
@@ -146,7 +146,7 @@ class TableDrafter:
             distributions.append(law)
         return Draft(tuple(tokens), None if self._argmax else tuple(distributions))
 
-    def observe(self, rows: DecodedRows) -> None:
+    def observe(self, tokens: Sequence[int], position: int, first_row: int) -> None:
         pass
 
     def commit(self, tokens: Sequence[int], n_accepted: int) -> None:

@@ -108,13 +108,15 @@ def test_a_step_without_a_draft_is_caught_up_with():
     assert lookup.propose(history, 2).tokens == (3, 4)
 
 
-def test_closing_forgets_the_text():
+def test_a_closed_index_serves_the_next_request():
     lookup = PromptLookup()
     lookup.propose([1, 2, 3, 1, 2], 2)
-    lookup.observe(None)
+    lookup.observe([], 0, 0)
     lookup.close()
     lookup.close()
-    assert lookup.propose([1, 2], 2).tokens == ()
+    lookup.start([1, 2, 3, 9])
+    assert lookup.prefill([1, 2, 3, 9], 0) == 1  # only what the two prompts do not share
+    assert lookup.propose([1, 2, 3, 9, 1, 2], 2).tokens == (3, 9)
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 4), (-1, 2), (3, 2)])

@@ -11,7 +11,7 @@ import pytest
 
 from localspec.speculative.distribution import TokenDistribution
 from localspec.speculative.draft_length import FixedDraftLength, StepOutcome
-from localspec.speculative.drafter import EMPTY_DRAFT, DecodedRows, Draft, Drafter, NoDrafter
+from localspec.speculative.drafter import EMPTY_DRAFT, Draft, Drafter, NoDrafter
 from localspec.speculative.prompt_lookup import PromptLookup
 from localspec.speculative.step import SpeculativeStep
 
@@ -46,7 +46,7 @@ class CachingDrafter:
             raise self.failure
         return Draft(tokens, tuple(map(TokenDistribution.one_hot, tokens)))
 
-    def observe(self, rows: DecodedRows) -> None:
+    def observe(self, tokens: Sequence[int], position: int, first_row: int) -> None:
         pass
 
     def commit(self, tokens: Sequence[int], n_accepted: int) -> None:
@@ -184,7 +184,7 @@ def test_plain_mode_proposes_nothing(rng):
     assert drafter.prefill([1], 512) == 0
     draft = step.propose([1], limit=4)
     assert draft is EMPTY_DRAFT
-    drafter.observe(None)
+    drafter.observe([], 0, 0)
     assert step.verify(draft, CountingRows(1), rng).tokens == (2,)
     step.record(0.1, 1)
     drafter.close()
