@@ -138,8 +138,10 @@ class Settings(_Section):
     sampling: SamplingSettings = SamplingSettings()
 
 
-def load_settings(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, object]) -> Settings:
-    """Merge the layers; a later one wins, key by key.
+def load_settings(
+    file: Path | None, environ: Mapping[str, str], flags: Mapping[str, object], *, pair: str | None = None
+) -> Settings:
+    """Merge the layers; a later one wins, key by key. What the entry of `pair` says goes before the rest of the file.
 
     `file` None: there is none. Of `environ` only names with the prefix LOCALSPEC_ count, and empty values do not.
     `flags` go by the names of the settings ("ctx", "temperature" ...); None means: not given.
@@ -151,6 +153,8 @@ def load_settings(file: Path | None, environ: Mapping[str, str], flags: Mapping[
     merged: dict[str, Any] = {}
     if file is not None:
         _merge(merged, _checked(_from_file(file), f"{file}: ", ".".join, base=file.absolute().parent))
+        entry = merged.get("pairs", {}).get(pair, {})
+        _merge(merged, {key: value for key, value in entry.items() if key in Settings.model_fields})
     _merge(merged, _checked(_from_environment(environ), "", _variable, strict=False))
     _merge(merged, _checked(_from_flags(flags), "", _flag))
     return Settings.model_validate(merged)

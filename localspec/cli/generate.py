@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import queue
+import signal
 import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -106,15 +107,20 @@ def _run(engine: EngineClient, selection: Selection, request: GenerateRequest, *
     loaded = engine.load_and_wait(selection.pair, LoadProgress())
     if loaded.speculation_note:
         say(loaded.speculation_note)
+    if not loaded.has_chat_template and isinstance(request.prompt, ChatPrompt):
+        say("The model carries no chat template: ChatML is assumed, and the answer may suffer. Or use --raw.")
     answer = _Answer(is_streamed=not as_json)
-    events: queue.SimpleQueue[RequestEvent] = queue.SimpleQueue()
+    events: queue.SimpleQueue[RequestEvent | None] = queue.SimpleQueue()
+    # Ctrl-C is one more event: it cannot fall between the taking of another one and its printing.
+    signal.signal(signal.SIGINT, lambda *_: events.put(None))
     engine.submit(request, events.put)
     while not answer.is_complete:
-        try:
-            answer.take(events.get())
-        except KeyboardInterrupt:
-            if answer.interrupted:
-                raise  # a second Ctrl-C does not wait
+        event = events.get()
+        if event is not None:
+            answer.take(event)
+        elif answer.interrupted:
+            return INTERRUPTED  # a second Ctrl-C does not wait
+        else:
             answer.interrupted = True
             engine.cancel(request.request_id)
     if as_json:

@@ -65,10 +65,6 @@ def run() -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        # The reader of our output has left; the interpreter would complain while flushing.
-        sys.stdout = None
-        sys.exit(0)
     except Exception as error:
         logging.getLogger("localspec").debug("Unexpected", exc_info=True)
         say(f"localspec: an unexpected error, {type(error).__name__}: {error}")

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from localspec.cli.options import PairOptions, SamplingOptions
-from localspec.config import PairEntry, Settings, load_settings
+from localspec.config import Settings, load_settings
 from localspec.engine.requests import DEFAULT_NUM_SPECULATIVE_TOKENS, KvType, ModelSpec, PairSpec, SamplingParams
 from localspec.errors import UsageError
 from localspec.models.demo import DEMO_NUM_SPECULATIVE_TOKENS, demo_files
 from localspec.paths import config_file
 
 DEMO: Final = "demo"
+# The flags that the configuration knows too, by the same names.
+_SHARED_FLAGS: Final = ("pair", "ctx", "gpu_layers", "draft_gpu_layers", "kv_type", "draft_kv_type", "threads")
 _MAX_GRAMMAR_FILE_BYTES: Final = 1 << 20
 
 
@@ -42,87 +44,60 @@ def select(
     if config is None and config_file().exists():
         config = config_file()
     numbers, texts = _sampling_flags(sampling)
-    shared = {
-        name: getattr(pair, name) for name in ("pair", "ctx", "gpu_layers", "kv_type", "draft_kv_type", "threads")
-    }
-    settings = load_settings(config, os.environ, {**shared, **numbers, **other_flags})
+    shared = {name: getattr(pair, name) for name in _SHARED_FLAGS}
+    flags = {**shared, **numbers, **other_flags}
+    name = _pair_name(pair, load_settings(config, os.environ, flags))
+    settings = load_settings(config, os.environ, flags, pair=name)
     params = SamplingParams(**{**settings.sampling.given(), **texts})
-    spec, ceiling_of_pair, notice = _pair_spec(pair, settings)
-    ceiling = _first_given(
-        other_flags.get("num_speculative_tokens"),
-        ceiling_of_pair,
-        settings.num_speculative_tokens,
-        DEFAULT_NUM_SPECULATIVE_TOKENS,
-    )
+    spec, ceiling, notice = _pair_spec(name, pair, settings)
+    if settings.num_speculative_tokens is not None:
+        ceiling = settings.num_speculative_tokens
     return Selection(settings, spec, params, ceiling, notice)
 
 
-def _pair_spec(options: PairOptions, settings: Settings) -> tuple[PairSpec, int | None, str]:
-    """The pair, its own ceiling if it has one, and what to tell the user."""
+def _pair_name(options: PairOptions, settings: Settings) -> str | None:
+    """The pair of the configuration, or "demo", that is asked for; None: files, or nothing at all."""
     given = [name for name in ("demo", "pair", "target") if getattr(options, name)]
     if len(given) > 1:
         raise UsageError(f"--{given[0]} and --{given[1]} both choose the target.", hint="Give one of them.")
     if options.draft is not None and options.target is None:
         raise UsageError("--draft needs --target.", hint="A draft model drafts for one target: name both files.")
     if options.target is not None:
-        entry = PairEntry(target=options.target, draft=options.draft)
-        return _from_entry(options.target.stem, entry, options, settings), None, ""
+        return None
     name = DEMO if options.demo else settings.pair
+    if name in {None, DEMO} or name in settings.pairs:
+        return name
+    raise UsageError(
+        f"There is no pair named {name}; the configuration has: {', '.join(settings.pairs) or 'none yet'}.",
+        hint=f"Add [pairs.{name}] to {config_file()}, or name the files with --target and --draft.",
+    )
+
+
+def _pair_spec(name: str | None, options: PairOptions, settings: Settings) -> tuple[PairSpec, int, str]:
+    """What to load, how long its drafts are when nobody says, and what to tell the user."""
+    if options.target is not None:
+        spec = _spec(options.target.stem, options.target, options.draft, settings)
+        return spec, DEFAULT_NUM_SPECULATIVE_TOKENS, ""
     if name in settings.pairs:
         entry = settings.pairs[name]
-        return _from_entry(name, entry, options, settings), entry.num_speculative_tokens, ""
-    if name not in {None, DEMO}:
-        known = ", ".join(settings.pairs) or "none yet"
-        raise UsageError(
-            f"There is no pair named {name}; the configuration has: {known}.",
-            hint=f"Add [pairs.{name}] to {config_file()}, or name the files with --target and --draft.",
-        )
+        return _spec(name, entry.target, entry.draft, settings), DEFAULT_NUM_SPECULATIVE_TOKENS, ""
     files = demo_files()
-    target = ModelSpec(
-        files.target, _gpu_layers(options, settings, None), KvType(settings.kv_type), unpacked_from=files.draft
-    )
-    draft = ModelSpec(files.draft, _draft_gpu_layers(options, settings, None), KvType(settings.draft_kv_type))
+    spec = _spec(DEMO, files.target, files.draft, settings)
+    spec = replace(spec, target=replace(spec.target, unpacked_from=files.draft))
     notice = (
         "" if name == DEMO else "No pair was chosen: this is the demo pair, SmolLM2-135M. Name yours with --target."
     )
-    # What the user set in general goes before what the demo pair would like.
-    ceiling = None if settings.num_speculative_tokens is not None else DEMO_NUM_SPECULATIVE_TOKENS
-    return PairSpec(DEMO, target, draft, settings.ctx, settings.threads), ceiling, notice
+    return spec, DEMO_NUM_SPECULATIVE_TOKENS, notice
 
 
-def _from_entry(name: str, entry: PairEntry, options: PairOptions, settings: Settings) -> PairSpec:
-    """Flags go before what the pair's entry says, which goes before the general settings."""
-
-    def kv_type(flag: KvType | None, of_pair: str | None, general: str) -> KvType:
-        return flag or KvType(of_pair or general)
-
-    target = ModelSpec(
-        entry.target,
-        _gpu_layers(options, settings, entry.gpu_layers),
-        kv_type(options.kv_type, entry.kv_type, settings.kv_type),
+def _spec(name: str, target: Path, draft: Path | None, settings: Settings) -> PairSpec:
+    return PairSpec(
+        name,
+        ModelSpec(target, settings.gpu_layers, KvType(settings.kv_type)),
+        None if draft is None else ModelSpec(draft, settings.draft_gpu_layers, KvType(settings.draft_kv_type)),
+        settings.ctx,
+        settings.threads,
     )
-    draft = (
-        entry.draft
-        if entry.draft is None
-        else ModelSpec(
-            entry.draft,
-            _draft_gpu_layers(options, settings, entry.draft_gpu_layers),
-            kv_type(options.draft_kv_type, entry.draft_kv_type, settings.draft_kv_type),
-        )
-    )
-    return PairSpec(name, target, draft, options.ctx or entry.ctx or settings.ctx, settings.threads)
-
-
-def _gpu_layers(options: PairOptions, settings: Settings, of_pair: int | None) -> int:
-    return _first_given(options.gpu_layers, of_pair, settings.gpu_layers)
-
-
-def _draft_gpu_layers(options: PairOptions, settings: Settings, of_pair: int | None) -> int:
-    return _first_given(options.draft_gpu_layers, of_pair, settings.draft_gpu_layers)
-
-
-def _first_given(*values: int | None) -> int:
-    return next(value for value in values if value is not None)
 
 
 # --- sampling --------------------------------------------------------------------------------------------------------
@@ -131,11 +106,11 @@ def _first_given(*values: int | None) -> int:
 def _sampling_flags(options: SamplingOptions) -> tuple[dict[str, object], dict[str, object]]:
     """Numbers, which the configuration may hold too, and the rest, which only flags can say."""
     values = asdict(options)
-    if values["seed"] == -1:
-        values["seed"] = None
     breakers, biases = values.pop("dry_sequence_breakers"), values.pop("logit_bias")
     grammar, schema = values.pop("grammar"), values.pop("json_schema")
     texts: dict[str, object] = {}
+    if values["seed"] == -1:
+        texts["seed"] = values["seed"] = None  # drawn anew, whatever the configuration says
     if breakers:
         texts["dry_sequence_breakers"] = tuple(breakers)
     if biases:

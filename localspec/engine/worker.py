@@ -13,6 +13,7 @@ import queue
 import signal
 import sys
 import threading
+from contextlib import suppress
 from typing import BinaryIO
 
 from localspec.engine import protocol
@@ -36,6 +37,7 @@ class Worker:
         self._pair: LoadedPair | None = None
         self._scheduler: Scheduler | None = None
         self._load_error: LocalspecError | None = None
+        self.is_loading = False  # read by the thread that receives commands
 
     def run(self) -> None:
         """Serve until told to close."""
@@ -68,7 +70,9 @@ class Worker:
     def _handle(self, command: Command) -> None:
         match command:
             case Load():
+                self.is_loading = True
                 self._load(command)
+                self.is_loading = False
             case Submit(request):
                 self._submit(request)
             case Cancel(request_id):
@@ -131,13 +135,15 @@ class Worker:
         protocol.send(self._reports, report)
 
 
-def _read_commands(stream: BinaryIO, commands: queue.SimpleQueue[Command]) -> None:
-    try:
+def _read_commands(stream: BinaryIO, worker: Worker, commands: queue.SimpleQueue[Command]) -> None:
+    with suppress(EOFError):
         while True:
-            commands.put(protocol.receive(stream))  # type: ignore[arg-type]
-    except EOFError:
-        # The front end is gone; a running decode could go on for seconds.
-        os._exit(0)
+            command = protocol.receive(stream)
+            if isinstance(command, Close) and worker.is_loading:
+                break  # native code that reads or writes gigabytes stops in no other way
+            commands.put(command)  # type: ignore[arg-type]
+    # The front end is gone, or will not wait: nobody is left to take a reply.
+    os._exit(0)
 
 
 def main() -> None:
@@ -149,9 +155,10 @@ def main() -> None:
     reports = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
-    threading.Thread(target=_read_commands, args=(sys.stdin.buffer, commands), daemon=True).start()
+    worker = Worker(commands, reports)
+    threading.Thread(target=_read_commands, args=(sys.stdin.buffer, worker, commands), daemon=True).start()
     try:
-        Worker(commands, reports).run()
+        worker.run()
     except BrokenPipeError:
         os._exit(0)
     # The reader blocks in a read that nothing will end.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import llama_cpp
+import psutil
 
 from localspec.errors import DiskFullError, LoadCancelledError, LocalspecError, ModelFileError
 from localspec.llama import library, log
@@ -73,20 +73,32 @@ def _temporary_beside(destination: Path, n_bytes: int) -> Iterator[Path]:
     """A file name on the destination's disk, with room for `n_bytes`; gone after the block unless it was renamed."""
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(destination)
         if shutil.disk_usage(destination.parent).free < n_bytes:
             raise _disk_full(destination, n_bytes)
-        handle, name = tempfile.mkstemp(prefix=f".{destination.name}.", suffix=".part", dir=destination.parent)
-        os.close(handle)
+        temporary = _part_of(destination, os.getpid())
+        temporary.touch()
     except OSError as error:
         raise DiskFullError(
             f"{destination} cannot be written: {error.strerror or error}.",
             hint="Set LOCALSPEC_HOME to a folder that can be written.",
         ) from error
-    temporary = Path(name)
     try:
         yield temporary
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _part_of(destination: Path, process_id: int | str) -> Path:
+    return destination.with_name(f".{destination.name}.{process_id}.part")
+
+
+def _remove_abandoned(destination: Path) -> None:
+    """Parts that a process left behind when it was killed in the middle of writing."""
+    for part in destination.parent.glob(_part_of(destination, "*").name):
+        owner = part.suffixes[-2].removeprefix(".")
+        if not (owner.isdigit() and psutil.pid_exists(int(owner))):
+            part.unlink(missing_ok=True)
 
 
 def _write_error(source: Path, destination: Path, n_bytes: int, errors: Iterable[str]) -> LocalspecError:

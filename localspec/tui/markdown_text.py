@@ -9,9 +9,9 @@ fetched.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -30,30 +30,47 @@ _MAX_MARKERS: Final = 16
 _MARKER: Final = r"(?:[>*+-]|\d{1,9}[.)])[ \t]*"
 _TOO_DEEP: Final = re.compile(rf"^([ \t]*(?:{_MARKER}){{{_MAX_MARKERS}}})(?={_MARKER})", re.MULTILINE)
 
+_DEFINITION: Final = re.compile(r"^[ \t>]*\[[^\]\n]+\]:", re.MULTILINE)
+
 
 @lru_cache(maxsize=1)
 def _parser() -> MarkdownIt:
     return MarkdownIt("commonmark", {"html": False, "maxNesting": 100}).enable(["table", "strikethrough"])
 
 
-def parse_markdown(source: str) -> list[Token]:
-    """The block tokens of a text."""
-    return _parser().parse(_TOO_DEEP.sub(r"\1\\", source))
+def parse_markdown(source: str, references: Mapping[str, Any] | None = None) -> list[Token]:
+    """The block tokens of a text. `references`: definitions of links that stand elsewhere."""
+    return _parsed(source, {"references": dict(references or {})})
 
 
-def markdown_lines(source: str, width: int, *, is_continued: bool = False) -> list[Content]:
-    """Lay out Markdown. `is_continued`: a code block at the top continues one that stands above, without its title."""
-    writer = _MarkdownWriter(width, is_continued=is_continued)
-    writer.write(parse_markdown(source))
-    return writer.out.lines
+def link_definitions(source: str) -> Mapping[str, Any]:
+    """The addresses that a text defines for its links, in the parser's form."""
+    environment: dict[str, Any] = {"references": {}}
+    if _DEFINITION.search(source):  # most texts have none, and need not be parsed
+        _parsed(source, environment)
+    return environment["references"]
+
+
+def markdown_lines(
+    source: str, width: int, *, n_hidden: int = 0, references: Mapping[str, Any] | None = None
+) -> list[Content]:
+    """Lay out Markdown without what its first `n_hidden` lines show; a code block that begins in them goes on."""
+    writer = _MarkdownWriter(width, n_hidden)
+    writer.write(parse_markdown(source, references))
+    return writer.shown
+
+
+def _parsed(source: str, environment: dict[str, Any]) -> list[Token]:
+    return _parser().parse(_TOO_DEEP.sub(r"\1\\", source), environment)
 
 
 class _MarkdownWriter:
     """Walks the parser's tokens. Blocks at the same level are a blank line apart, except inside a tight list."""
 
-    def __init__(self, width: int, *, is_continued: bool) -> None:
+    def __init__(self, width: int, n_hidden: int) -> None:
         self.out = LineWriter(width)
-        self._is_continued = is_continued
+        self._n_hidden = n_hidden  # lines of the source
+        self._first_shown: int | None = None
         self._list_depth = 0
         self._heading: str | None = None
         self._table: Table | None = None
@@ -82,8 +99,19 @@ class _MarkdownWriter:
 
     def write(self, tokens: Sequence[Token]) -> None:
         for token in tokens:
+            if token.map and token.map[0] >= self._n_hidden:
+                self._show_from_here()
             if handler := self._handlers.get(token.type):
                 handler(token)
+
+    @property
+    def shown(self) -> list[Content]:
+        """The lines that are not hidden."""
+        return [] if self._first_shown is None else self.out.lines[self._first_shown :]
+
+    def _show_from_here(self) -> None:
+        if self._first_shown is None:
+            self._first_shown = len(self.out.lines)
 
     def _inline(self, token: Token) -> None:
         content = inline_content(token.children or ())
@@ -144,8 +172,13 @@ class _MarkdownWriter:
         self.out.gap()
 
     def _code(self, token: Token) -> None:
-        title = "" if self._is_continued and not self.out.lines else token.info
         self.out.gap()
+        title = token.info
+        if token.map and token.map[0] < self._n_hidden:
+            title = ""
+            self.out.write(BLANK)  # stands for what is above, and is hidden
+            if token.content:
+                self._show_from_here()
         self.out.write_lines(code_lines(token.content, token.info, self.out.text_width, title=title))
         self.out.gap()
 

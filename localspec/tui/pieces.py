@@ -1,33 +1,34 @@
 """A growing reply in pieces: only the last one changes, so a step costs the same in a long reply as in a short one.
 
-The cuts are where they do not show: at a blank line between blocks, before an item of a list, inside a code block
-(its fence is closed and opened again). Where a block offers none of these for too long, at the end of a line, and in a
-line without end at a space.
+A piece ends before a line that begins a block, an item of a list or a row of a table, or inside a code block. The next
+piece begins with hidden lines, which open again what the cut left open: its lists, quotes and code block. So the parser
+reads on as if there had been no cut. Where there is no such line for too long, a piece ends anywhere.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Final, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Protocol
 
 from textual.content import Content
 
 from localspec.engine.events import TextSpan
 from localspec.printable import printable
-from localspec.tui.markdown_text import markdown_lines
-from localspec.tui.typeset import BLANK, Typeset
+from localspec.tui.markdown_text import markdown_lines, parse_markdown
+from localspec.tui.typeset import Typeset
 
 # Characters. A piece longer than the first is cut at the next good place; one longer than the second anywhere.
 SOFT_LIMIT: Final = 800
 HARD_LIMIT: Final = 2400
-# What is opened again in the next piece must leave room for more.
-_REOPENED_LIMIT: Final = SOFT_LIMIT // 2
+# Highlighting makes code the dearest text to lay out.
+_CODE_LIMIT: Final = SOFT_LIMIT // 2
+# What is opened again must leave room for more.
+_OPENING_LIMIT: Final = SOFT_LIMIT
 
-_FENCE: Final = re.compile(r"^[ \t]*(?:(?:[*+-]|\d{1,9}[.)])[ \t]+)?(?P<mark>`{3,99}|~{3,99})(?P<info>[^`\n]*)$")
-_LIST_ITEM: Final = re.compile(r"^(?:[*+-]|\d{1,9}[.)])[ \t]")
-_TABLE_RULE: Final = re.compile(r"^\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)+\|?[ \t]*$")
+# What opens the quotes and list items of a line.
+_MARKERS: Final = re.compile(r"(?:[ \t]*(?:>|(?:[*+-]|\d{1,9}[.)])(?=\s|$)))*[ \t]*")
 
 
 class Pieces(Protocol):
@@ -39,48 +40,32 @@ class Pieces(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MarkdownPiece:
-    """Some blocks of a reply. A gap stands above it unless it goes on with the list or code block before."""
+    """Some lines of a reply. The first `n_hidden` only say what the others belong to."""
 
     source: str
-    has_gap: bool = False
-    is_continued: bool = False
+    n_hidden: int = 0
+    references: Mapping[str, Any] = field(default_factory=dict)
 
     def lines(self, width: int) -> list[Content]:
         """See `Typeset`."""
-        lines = markdown_lines(self.source, width, is_continued=self.is_continued)
-        return [BLANK, *lines] if self.has_gap and lines else lines
+        return markdown_lines(self.source, width, n_hidden=self.n_hidden, references=self.references)
 
 
-@dataclass(frozen=True, slots=True)
-class _Fence:
-    mark: str
-    info: str
-    indent: int
-
-    @property
-    def opening(self) -> str:
-        return f"{self.mark}{self.info}\n"
-
-    def is_closed_by(self, line: str) -> bool:
-        text = line.strip()
-        indent = len(line) - len(line.lstrip())
-        return len(text) >= len(self.mark) and set(text) == {self.mark[0]} and indent <= self.indent + 3
+class _Opening(NamedTuple):
+    lines: list[str]
+    n_hidden: int
+    limit: int = SOFT_LIMIT  # a shorter piece is not worth the cut
 
 
 class MarkdownPieces:
-    """Cuts Markdown. It reads each line once, when the line is complete."""
+    """Cuts Markdown, whenever a line is complete. `references`: see `link_definitions`."""
 
-    def __init__(self) -> None:
-        self._head = ""  # complete lines of the last piece
+    def __init__(self, references: Mapping[str, Any] | None = None) -> None:
+        self._references = references or {}
+        self._head: list[str] = []  # complete lines of the last piece
+        self._n_hidden = 0
+        self._length = 0  # of the head without what was opened again
         self._tail = ""  # the line that still grows
-        self._has_gap = False
-        self._is_continued = False
-        self._fence: _Fence | None = None
-        self._dedent = 0  # a fence that was opened again stands at the margin, and so must its lines
-        self._in_list = False
-        self._after_block = False  # the line before is blank, or closes a fence
-        self._line_before = ""
-        self._table_head = ""
         self._done: list[MarkdownPiece] = []
 
     def feed(self, spans: Iterable[TextSpan]) -> Sequence[Typeset]:
@@ -89,9 +74,12 @@ class MarkdownPieces:
         for line in lines:
             self._add_line(self._broken(line))
         self._tail = self._broken(tail)
-        pieces = [*self._done, MarkdownPiece(self._head + self._tail, self._has_gap, self._is_continued)]
+        pieces = [*self._done, self._piece(self._tail)]
         self._done.clear()
         return pieces
+
+    def _piece(self, tail: str) -> MarkdownPiece:
+        return MarkdownPiece("\n".join([*self._head, tail]), self._n_hidden, self._references)
 
     def _broken(self, line: str) -> str:
         """Add what is too much of a line as lines of their own; returns the rest."""
@@ -102,60 +90,55 @@ class MarkdownPieces:
         return line
 
     def _add_line(self, line: str) -> None:
-        if self._fence is not None:
-            self._add_code_line(line, self._fence)
-        else:
-            self._add_text_line(line)
-        self._line_before = line
-
-    def _add_code_line(self, line: str, fence: _Fence) -> None:
-        if fence.is_closed_by(line):
-            self._head += (fence.mark if self._dedent else line) + "\n"
-            self._fence, self._dedent = None, 0
-            self._after_block = True
-            return
-        is_nested = fence.indent > 0 and not self._dedent
-        if len(self._head) > (HARD_LIMIT if is_nested else SOFT_LIMIT):
-            self._cut(has_gap=False)
-        self._head += _dedented(line, self._dedent) + "\n"
-
-    def _add_text_line(self, line: str) -> None:
-        is_blank = not line.strip()
-        is_at_margin = not is_blank and line[0] not in " \t"
-        is_item = _LIST_ITEM.match(line) is not None
-        is_good_place = is_at_margin and (self._after_block or (is_item and self._in_list))
-        if len(self._head) > (SOFT_LIMIT if is_good_place else HARD_LIMIT):
-            self._cut(has_gap=self._after_block)
-        if is_at_margin:
-            self._in_list = is_item or (self._in_list and not self._after_block)
-        if "|" not in line:
-            self._table_head = ""
-        elif _TABLE_RULE.match(line) and "|" in self._line_before:
-            self._table_head = _short(f"{self._line_before}\n{line}\n")
-        self._head += line + "\n"
-        self._after_block = is_blank
-        if match := _FENCE.match(line):
-            indent = match.start("mark")
-            if indent <= 3 or self._in_list:
-                self._fence = _Fence(match["mark"], _short(match["info"]), indent)
-
-    def _cut(self, *, has_gap: bool) -> None:
-        """End the piece after its complete lines. What they left open is opened again in the next one."""
-        fence = self._fence
-        closing = "" if fence is None else " " * (0 if self._dedent else fence.indent) + f"{fence.mark}\n"
-        self._done.append(MarkdownPiece(self._head + closing, self._has_gap, self._is_continued))
-        self._has_gap = has_gap
-        self._is_continued = fence is not None
-        if fence is None:
-            self._head = self._table_head
-        else:
-            self._head = fence.opening
-            self._dedent = fence.indent
+        if self._length > _CODE_LIMIT:
+            opening = _opening([*self._head, line])
+            if opening is None and self._length > HARD_LIMIT:
+                opening = _Opening([], 0) if line.strip() else _Opening(["x"], 1)  # "x": a gap below it stays one
+            if opening is not None and self._length > opening.limit:
+                self._done.append(self._piece(""))
+                self._head, self._n_hidden, self._length = opening.lines, opening.n_hidden, 0
+        self._head.append(line)
+        self._length += len(line) + 1
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _REOPENED_LIMIT else ""
+def _opening(lines: Sequence[str]) -> _Opening | None:
+    """What a piece must begin with if it is cut before the last line; None if that is no good place."""
+    last = len(lines) - 1
+    starts = [(token, token.map[0]) for token in parse_markdown("\n".join(lines)) if token.map]
+    around = [(token, start) for token, start in starts if start <= last < (token.map or (0, 0))[1]]
+    if not around:
+        return None
+    token, start = next((each for each in around if each[1] == last), around[-1])
+    containers = [at for each, at in around if at < last and each.type in ("list_item_open", "blockquote_open")]
+    kept = {at: _stand_in(lines[at]) for at in containers} or {-1: "x"}
+    n_shown, limit = 0, SOFT_LIMIT
+    if token.type == "fence" and start < last:
+        kept[start] = lines[start]
+        limit = _CODE_LIMIT
+    elif token.type in ("tbody_open", "tr_open"):
+        table = max(at for each, at in around if each.type == "table_open")
+        kept |= {table: lines[table], table + 1: lines[table + 1]}
+        n_shown = 2
+    elif token.type == "list_item_open":
+        sibling = max(at for each, at in starts if each.type == token.type and each.level == token.level and at < last)
+        kept[sibling] = _stand_in(lines[sibling])
+    elif start == last and not containers:
+        kept[last - 1] = ""
+    elif start < last or not _is_blank(lines[last - 1]):
+        return None
+    # Blank lines between its items make a list loose.
+    kept |= {at - 1: lines[at - 1] for at in (*kept, last) if at > 0 and _is_blank(lines[at - 1])}
+    opened = [kept[at] for at in sorted(kept)]
+    return _Opening(opened, len(opened) - n_shown, limit) if sum(map(len, opened)) <= _OPENING_LIMIT else None
 
 
-def _dedented(line: str, indent: int) -> str:
-    return line[:indent].lstrip(" \t") + line[indent:]
+def _stand_in(line: str) -> str:
+    """A line that opens what `line` opens, with a word as its text."""
+    match = _MARKERS.match(line)
+    markers = match[0] if match else ""
+    return f"{markers}x" if markers.endswith((" ", "\t")) else f"{markers} x"
+
+
+def _is_blank(line: str) -> bool:
+    """Nothing but the signs of a quote."""
+    return not line.strip("> \t")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,14 +22,18 @@ def clean_environment(home: Path) -> dict[str, str]:
 
 
 def run_localspec(
-    args: Sequence[object], home: Path, folder: Path, stdin: bytes = b""
+    args: Sequence[object],
+    home: Path,
+    folder: Path,
+    stdin: bytes = b"",
+    variables: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
     """Run the command in `folder`; no failure of any kind may show a traceback."""
     done = subprocess.run(
         [sys.executable, "-m", "localspec", *map(str, args)],
         input=stdin,
         capture_output=True,
-        env=clean_environment(home),
+        env=clean_environment(home) | dict(variables or {}),
         cwd=folder,
         timeout=120,
         check=False,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Localspec
+from tests.cli.conftest import Localspec, run_localspec
 from tests.native_fixtures import TinyModels
 from tests.tiny_models import write_tiny_model
 
@@ -148,6 +148,25 @@ def test_the_ceiling_comes_from_the_flag_then_the_pair_then_the_settings(
     assert ceiling("--target", tiny_models.target) == 7
 
 
+def test_flags_go_before_the_environment_and_that_before_the_file(home: Path, tiny_models: TinyModels, tmp_path: Path):
+    """Also for what the entry of a pair says; -1 draws a seed although the file has one."""
+    (tmp_path / "c.toml").write_text(
+        f'ctx = 64\n[sampling]\nseed = 42\n[pairs.x]\ntarget = "{tiny_models.target}"\nctx = 128\n'
+    )
+    long = ["--config", "c.toml", "generate", "--pair", "x", "--raw", "x" * 200]
+
+    def refusal(*args: object, **variables: str) -> str:
+        return run_localspec([*long, *args], home, tmp_path, variables=variables).stderr.decode()
+
+    assert "holds 128" in refusal()
+    assert "holds 100" in refusal(LOCALSPEC_CTX="100")
+    assert "holds 90" in refusal("--ctx", 90, LOCALSPEC_CTX="100")
+    short = ["--config", "c.toml", "generate", "--pair", "x", "--json", "-n", 2]
+    assert json.loads(run_localspec([*short, "Hi"], home, tmp_path).stdout)["seed"] == 42
+    drawn = [json.loads(run_localspec([*short, "--seed", -1, "Hi"], home, tmp_path).stdout)["seed"] for _ in range(2)]
+    assert drawn[0] != drawn[1]
+
+
 class TestInterrupt:
     def start(self, environment: dict[str, str], *args: object) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -162,9 +181,12 @@ class TestInterrupt:
     def test_ctrl_c_prints_what_there_is(self, environment: dict[str, str], tiny_models: TinyModels, as_json: bool):
         # A context so long that the answer cannot end by itself in time.
         endless = ["--target", tiny_models.target, "--ctx", 300_000, "--logit-bias", "257-100", "--threads", 1]
-        process = self.start(environment, *endless, "--mode", "plain", *(["--json"] if as_json else []), "Hello")
+        process = self.start(environment, *endless, *(["--json"] if as_json else []), "Hello")
         if as_json:
-            time.sleep(3)
+            # Nothing is printed before the end; the note that there is no draft model comes when the request starts.
+            assert process.stderr is not None
+            process.stderr.readline()
+            time.sleep(1)
         else:
             assert process.stdout is not None
             process.stdout.read(20)
@@ -187,7 +209,7 @@ class TestInterrupt:
         assert process.stderr is not None
         stderr = process.stderr.read()
         process.stderr.close()
-        process.wait(60)
+        assert process.wait(60) == 1
         assert b"Traceback" not in stderr
         assert b"BrokenPipe" not in stderr
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -75,6 +76,15 @@ def test_a_disk_that_fills_while_writing_leaves_nothing(tiny_models: TinyModels,
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60, check=True)
     assert done.stdout.decode().strip() == "DiskFullError", done.stderr.decode()
     assert files_in(tmp_path) == []
+
+
+def test_what_a_killed_process_left_behind_is_removed(tiny_models: TinyModels, tmp_path: Path):
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    for name in (f".out.gguf.{gone.pid}.part", ".out.gguf.nobody.part", f".out.gguf.{os.getppid()}.part"):
+        (tmp_path / name).write_bytes(b"half")
+    write_unpacked(tiny_models.target, tmp_path / "out.gguf", lambda _: True)
+    assert files_in(tmp_path) == [f".out.gguf.{os.getppid()}.part", "out.gguf"]  # that one is still at work
 
 
 def test_a_folder_that_cannot_be_written(tiny_models: TinyModels, tmp_path: Path):

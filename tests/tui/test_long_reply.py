@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from textual.content import Content
 from textual.pilot import Pilot
@@ -40,9 +42,9 @@ class Counter:
     def __init__(self) -> None:
         self.calls: list[int] = []
 
-    def markdown_lines(self, source: str, width: int, *, is_continued: bool = False) -> list[Content]:
+    def markdown_lines(self, source: str, width: int, **options: Any) -> list[Content]:
         self.calls.append(len(source))
-        return markdown_lines(source, width, is_continued=is_continued)
+        return markdown_lines(source, width, **options)
 
 
 async def draw_one_by_one(
