@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Final
+from dataclasses import asdict
 
 import typer
 
 from localspec.cli.option_groups import expand_groups
-from localspec.cli.options import PairOptions, SamplingOptions
-from localspec.engine.requests import MAX_NUM_SPECULATIVE_TOKENS, Mode
+from localspec.cli.options import PairOptions, ReplyOptions, SamplingOptions
+from localspec.engine.requests import Mode
 from localspec.errors import UsageError
-
-_CHAT: Final = "The chat"
 
 
 @expand_groups
@@ -20,23 +18,7 @@ def chat(
     context: typer.Context,
     pair: PairOptions,
     sampling: SamplingOptions,
-    system: Annotated[str | None, typer.Option(help="System prompt.", rich_help_panel=_CHAT)] = None,
-    mode: Annotated[
-        Mode | None, typer.Option(help="Where drafts come from; can be switched in the chat.", rich_help_panel=_CHAT)
-    ] = None,
-    num_speculative_tokens: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=MAX_NUM_SPECULATIVE_TOKENS,
-            help="Most tokens drafted per step (5; demo pair: 8).",
-            rich_help_panel=_CHAT,
-        ),
-    ] = None,
-    max_tokens: Annotated[
-        int | None,
-        typer.Option("--max-tokens", "-n", min=1, max=2**31 - 1, help="Most tokens per reply.", rich_help_panel=_CHAT),
-    ] = None,
+    reply: ReplyOptions,
 ) -> None:
     """Chat with a pair of models in the terminal, with live speed and acceptance."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -52,13 +34,7 @@ def chat(
     from localspec.tui.app import ChatApp
     from localspec.tui.options import ChatOptions
 
-    flags = {
-        "mode": mode,
-        "num_speculative_tokens": num_speculative_tokens,
-        "system": system,
-        "max_tokens": max_tokens,
-    }
-    selection = select(context.obj.config, pair, sampling, flags)
+    selection = select(context.obj.config, pair, sampling, asdict(reply))
     settings = selection.settings
     configure(context.obj.verbosity, file=log_dir() / "chat.log")
     with EngineClient() as engine:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TextIO
+from typing import Final, TextIO
 
 from localspec.engine.events import LoadEvent, Loading
 from localspec.engine.metrics import RequestMetrics
@@ -42,15 +42,19 @@ class LoadProgress:
             self._shown = text
 
 
-def summary(metrics: RequestMetrics, mode: str) -> str:
+# How a reply ended, where that is worth a word.
+_CUT: Final = {"length": "cut at --max-tokens", "context_full": "cut where the context is full", "cancelled": "stopped"}
+
+
+def summary(metrics: RequestMetrics, mode: str, finish_reason: str) -> str:
     """One line: how fast it went and why."""
-    parts = [f"{metrics.n_tokens} tokens"]
+    parts = [f"{metrics.n_tokens} tokens", *filter(None, [_CUT.get(finish_reason)])]
     if metrics.tokens_per_second is not None:
         parts.append(f"{metrics.tokens_per_second:.1f} tokens/s")
     if metrics.draft_acceptance_rate is not None:
         parts.append(f"acceptance {metrics.draft_acceptance_rate:.0%} ({metrics.n_accepted}/{metrics.n_drafted})")
-    if metrics.mean_acceptance_length is not None:
-        parts.append(f"{metrics.mean_acceptance_length:.2f} tokens/step")
+    if metrics.n_steps:
+        parts.append(f"{metrics.n_tokens / metrics.n_steps:.2f} tokens/step")
     if metrics.ttft_s is not None:
         parts.append(f"first token after {metrics.ttft_s:.2f} s")
     return " · ".join([*parts, f"{mode} mode"])

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import itertools
 import json
+import os
 import queue
+import select
 import signal
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from localspec.cli.console import LoadProgress, say, say_error, summary
 from localspec.cli.option_groups import expand_groups
-from localspec.cli.options import PairOptions, SamplingOptions
-from localspec.engine.requests import MAX_NUM_SPECULATIVE_TOKENS, ChatPrompt, GenerateRequest, Message, Mode, RawPrompt
+from localspec.cli.options import PairOptions, ReplyOptions, SamplingOptions
+from localspec.engine.requests import ChatPrompt, GenerateRequest, Message, Mode, RawPrompt
 from localspec.errors import LocalspecError, UsageError
 from localspec.printable import printable
 
 if TYPE_CHECKING:
-    from localspec.cli.selection import Selection
     from localspec.engine.client import EngineClient
     from localspec.engine.events import Loaded, RequestEvent, TextSpan
     from localspec.engine.metrics import RequestMetrics
+    from localspec.engine.requests import PairSpec
 
 _REQUEST: Final = "The request"
 _MAX_STDIN_BYTES: Final = 16 << 20
@@ -34,33 +39,14 @@ def generate(
     context: typer.Context,
     pair: PairOptions,
     sampling: SamplingOptions,
+    reply: ReplyOptions,
     prompt: Annotated[
-        list[str] | None, typer.Argument(help="The prompt; words are joined. Without it, or as -, stdin is read.")
+        list[str] | None, typer.Argument(help="The prompt; words are joined. Without it, or where it says -, stdin.")
     ] = None,
-    system: Annotated[str | None, typer.Option(help="System prompt.", rich_help_panel=_REQUEST)] = None,
     raw: Annotated[
         bool,
         typer.Option("--raw", help="Continue the text as it is, without the chat template.", rich_help_panel=_REQUEST),
     ] = False,
-    mode: Annotated[
-        Mode | None,
-        typer.Option(help="Where drafts come from (draft, if there is a draft model).", rich_help_panel=_REQUEST),
-    ] = None,
-    num_speculative_tokens: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=MAX_NUM_SPECULATIVE_TOKENS,
-            help="Most tokens drafted per step (5; demo pair: 8).",
-            rich_help_panel=_REQUEST,
-        ),
-    ] = None,
-    max_tokens: Annotated[
-        int | None,
-        typer.Option(
-            "--max-tokens", "-n", min=1, max=2**31 - 1, help="Most tokens in the answer.", rich_help_panel=_REQUEST
-        ),
-    ] = None,
     stop: Annotated[
         list[str] | None,
         typer.Option(help="Text that ends the answer; may be given several times.", rich_help_panel=_REQUEST),
@@ -74,37 +60,40 @@ def generate(
 ) -> None:
     """Write one answer to stdout; a line with the speed goes to stderr.
 
-    Exit codes: 0, 2 usage, 3 model or pair refused, 4 does not fit, 130 interrupted.
+    Exit codes: 0, 1 the engine failed, 2 usage, 3 model or pair refused, 4 does not fit, 130 interrupted.
     """
-    from localspec.cli.selection import select
+    from localspec.cli.selection import select as select_pair
     from localspec.engine.client import EngineClient
 
     text = _prompt_text(prompt)
-    if raw and system is not None:
+    if raw and reply.system is not None:
         raise UsageError("--raw and --system contradict each other.", hint="Write the system prompt into the raw text.")
-    selection = select(
-        context.obj.config, pair, sampling, {"mode": mode, "num_speculative_tokens": num_speculative_tokens}
-    )
-    if mode is Mode.DRAFT and selection.pair.draft is None:
+    # What [chat] says about system prompt and length is for chats.
+    flags = {"mode": reply.mode, "num_speculative_tokens": reply.num_speculative_tokens}
+    selection = select_pair(context.obj.config, pair, sampling, flags)
+    mode, spec = Mode(selection.settings.mode), selection.pair
+    if reply.mode is Mode.DRAFT and spec.draft is None:
         raise UsageError("--mode draft needs a draft model.", hint="Name one with --draft FILE, or use --mode lookup.")
+    if mode is not Mode.DRAFT:
+        spec = replace(spec, draft=None)  # it would never be used
     request = GenerateRequest(
-        prompt=RawPrompt(text) if raw else ChatPrompt(_messages(system, text)),
+        prompt=RawPrompt(text) if raw else ChatPrompt(_messages(reply.system, text)),
         sampling=selection.sampling,
-        mode=Mode(selection.settings.mode),
+        mode=mode,
         num_speculative_tokens=selection.num_speculative_tokens,
-        max_tokens=max_tokens,
+        max_tokens=reply.max_tokens,
         stop=tuple(stop or ()),
     )
     if selection.notice:
         say(selection.notice)
     with EngineClient() as engine:
-        code = _run(engine, selection, request, as_json=as_json)
+        code = _run(engine, spec, request, as_json=as_json)
     if code:
         raise typer.Exit(code)
 
 
-def _run(engine: EngineClient, selection: Selection, request: GenerateRequest, *, as_json: bool) -> int:
-    loaded = engine.load_and_wait(selection.pair, LoadProgress())
+def _run(engine: EngineClient, pair: PairSpec, request: GenerateRequest, *, as_json: bool) -> int:
+    loaded = engine.load_and_wait(pair, LoadProgress())
     if loaded.speculation_note:
         say(loaded.speculation_note)
     if not loaded.has_chat_template and isinstance(request.prompt, ChatPrompt):
@@ -129,7 +118,7 @@ def _run(engine: EngineClient, selection: Selection, request: GenerateRequest, *
         sys.stdout.write("\n")
     sys.stdout.flush()
     if answer.metrics is not None:
-        say(summary(answer.metrics, answer.mode))
+        say(summary(answer.metrics, answer.mode, answer.finish_reason))
     if answer.error is not None:
         say_error(answer.error)
         return answer.error.exit_code
@@ -207,19 +196,32 @@ def _messages(system: str | None, prompt: str) -> tuple[Message, ...]:
 
 
 def _prompt_text(words: list[str] | None) -> str:
-    if words and words != ["-"]:
-        text = " ".join(words)
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise UsageError("The prompt on the command line is not valid UTF-8.") from error
+    """The words of the command line, with stdin in the place of "-"; stdin alone without any."""
+    words = words or ["-"]
+    if "-" not in words:
+        _warn_of_ignored_stdin()
     elif sys.stdin is None or sys.stdin.isatty():
         raise UsageError("There is no prompt.", hint="Give it as an argument, or pipe it in.")
-    else:
-        text = _read_stdin()
+    text = ""
+    for is_stdin, group in itertools.groupby(words, key=lambda word: word == "-"):
+        text += ("\n\n" if text else "") + (_read_stdin() if is_stdin else " ".join(group))
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError("The prompt on the command line is not valid UTF-8.") from error
     if not text.strip():
         raise UsageError("The prompt is empty.", hint="Give some text as an argument, or pipe it in.")
     return text
+
+
+def _warn_of_ignored_stdin() -> None:
+    """Reading it unasked could wait for ever; but what is there by now was meant for us."""
+    stream = getattr(sys.stdin, "buffer", None)
+    if os.name != "posix" or not isinstance(stream, io.BufferedReader) or stream.isatty():
+        return
+    with contextlib.suppress(OSError, ValueError):
+        if select.select([stream], [], [], 0)[0] and stream.peek(1):
+            say("stdin is not read: put - where it belongs, as in: localspec generate 'Summarise this:' -")
 
 
 def _read_stdin() -> str:

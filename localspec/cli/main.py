@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import sys
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import typer
 from localspec.cli.chat import chat
 from localspec.cli.console import say, say_error
 from localspec.cli.generate import INTERRUPTED, generate
-from localspec.errors import LocalspecError
+from localspec.errors import DoesNotFitError, LocalspecError
 from localspec.logs import configure
 
 app = typer.Typer(
@@ -22,7 +23,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    rich_markup_mode="rich",
 )
 app.command()(chat)
 app.command()(generate)
@@ -65,6 +66,9 @@ def run() -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except OSError as error:
+        say(f"localspec: the output cannot be written: {error.strerror or error}")
+        sys.exit(DoesNotFitError.exit_code if error.errno == errno.ENOSPC else 1)
     except Exception as error:
         logging.getLogger("localspec").debug("Unexpected", exc_info=True)
         say(f"localspec: an unexpected error, {type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""The options that choose a pair and the options that shape sampling: the same for every command.
+"""The options that several commands share: which pair, how to sample, how to reply.
 
 Every default is None: the flag was not given, and the configuration decides.
 """
@@ -11,10 +11,11 @@ from typing import Annotated
 
 import typer
 
-from localspec.engine.requests import KvType
+from localspec.engine.requests import MAX_NUM_SPECULATIVE_TOKENS, KvType, Mode
 
 _PAIR = "Which pair"
 _SAMPLING = "Sampling (llama.cpp's names and defaults)"
+_REPLY = "The reply"
 _MAX_INT = 2**31 - 1
 
 
@@ -30,14 +31,19 @@ class PairOptions:
         str | None, typer.Option(metavar="NAME", help="A pair from the configuration file.", rich_help_panel=_PAIR)
     ] = None
     target: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="GGUF file of the target model.", rich_help_panel=_PAIR)
+        Path | None,
+        typer.Option("--target", "-m", metavar="FILE", help="GGUF file of the target model.", rich_help_panel=_PAIR),
     ] = None
     draft: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="GGUF file of the draft model.", rich_help_panel=_PAIR)
+        Path | None,
+        typer.Option("--draft", "-md", metavar="FILE", help="GGUF file of the draft model.", rich_help_panel=_PAIR),
     ] = None
     ctx: Annotated[
         int | None,
         typer.Option(
+            "--ctx",
+            "--ctx-size",
+            "-c",
             min=16,
             max=_MAX_INT,
             metavar="TOKENS",
@@ -63,10 +69,12 @@ class PairOptions:
         ),
     ] = None
     kv_type: Annotated[
-        KvType | None, typer.Option(help="Type of the target's KV cache (f16).", rich_help_panel=_PAIR)
+        KvType | None,
+        typer.Option("--kv-type", "-ctk", help="Type of the target's KV cache (f16).", rich_help_panel=_PAIR),
     ] = None
     draft_kv_type: Annotated[
-        KvType | None, typer.Option(help="Type of the draft's KV cache (f16).", rich_help_panel=_PAIR)
+        KvType | None,
+        typer.Option("--draft-kv-type", "-ctkd", help="Type of the draft's KV cache (f16).", rich_help_panel=_PAIR),
     ] = None
     threads: Annotated[
         int | None,
@@ -133,8 +141,33 @@ class SamplingOptions:
         typer.Option(metavar="FILE", help="GBNF grammar that the reply follows.", rich_help_panel=_SAMPLING),
     ] = None
     json_schema: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="JSON schema that the reply follows.", rich_help_panel=_SAMPLING)
+        Path | None,
+        typer.Option(metavar="FILE", help="JSON schema that the reply follows.", rich_help_panel=_SAMPLING),
     ] = None
     seed: Annotated[int | None, typer.Option("--seed", "-s", help="-1 draws one (-1).", rich_help_panel=_SAMPLING)] = (
         None
     )
+
+
+@dataclass(frozen=True)
+class ReplyOptions:
+    """How replies are made. Fields go by the names of the settings."""
+
+    system: Annotated[str | None, typer.Option(help="System prompt.", rich_help_panel=_REPLY)] = None
+    mode: Annotated[
+        Mode | None,
+        typer.Option(help="Where drafts come from: draft, if there is a draft model.", rich_help_panel=_REPLY),
+    ] = None
+    num_speculative_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=MAX_NUM_SPECULATIVE_TOKENS,
+            help="Most tokens drafted per step (5; demo pair: 8).",
+            rich_help_panel=_REPLY,
+        ),
+    ] = None
+    max_tokens: Annotated[
+        int | None,
+        typer.Option("--max-tokens", "-n", min=1, max=_MAX_INT, help="Most tokens per reply.", rich_help_panel=_REPLY),
+    ] = None

@@ -46,7 +46,7 @@ def select(
     numbers, texts = _sampling_flags(sampling)
     shared = {name: getattr(pair, name) for name in _SHARED_FLAGS}
     flags = {**shared, **numbers, **other_flags}
-    name = _pair_name(pair, load_settings(config, os.environ, flags))
+    name = _pair_name(pair, load_settings(config, os.environ, flags), config or config_file())
     settings = load_settings(config, os.environ, flags, pair=name)
     params = SamplingParams(**{**settings.sampling.given(), **texts})
     spec, ceiling, notice = _pair_spec(name, pair, settings)
@@ -55,7 +55,7 @@ def select(
     return Selection(settings, spec, params, ceiling, notice)
 
 
-def _pair_name(options: PairOptions, settings: Settings) -> str | None:
+def _pair_name(options: PairOptions, settings: Settings, file: Path) -> str | None:
     """The pair of the configuration, or "demo", that is asked for; None: files, or nothing at all."""
     given = [name for name in ("demo", "pair", "target") if getattr(options, name)]
     if len(given) > 1:
@@ -69,7 +69,7 @@ def _pair_name(options: PairOptions, settings: Settings) -> str | None:
         return name
     raise UsageError(
         f"There is no pair named {name}; the configuration has: {', '.join(settings.pairs) or 'none yet'}.",
-        hint=f"Add [pairs.{name}] to {config_file()}, or name the files with --target and --draft.",
+        hint=f"Add [pairs.{name}] to {file}, or name the files with --target and --draft.",
     )
 
 

@@ -85,6 +85,40 @@ def test_the_prompt_may_come_from_stdin(localspec: Localspec, tiny: list[object]
         assert piped.stdout == as_argument.stdout
 
 
+def test_stdin_goes_where_the_dash_is(localspec: Localspec, tiny: list[object]):
+    def n_prompt(*args: object, stdin: bytes = b"") -> int:
+        done = localspec("generate", *tiny, "--raw", "--json", "-n", 1, *args, stdin=stdin, check=0)
+        assert (b"stdin is not read" in done.stderr) == (bool(stdin) and "-" not in args)
+        return json.loads(done.stdout)["metrics"]["n_prompt_tokens"]
+
+    assert n_prompt("abc", "-", "de", stdin=b"12345\n") == len("abc\n\n12345\n\nde")
+    assert n_prompt("abc", stdin=b"12345") == 3
+    assert n_prompt("abc") == 3
+
+
+def test_a_full_disk_under_stdout_is_no_bug(environment: dict[str, str], tiny: list[object]):
+    with Path("/dev/full").open("wb") as full:
+        command = [sys.executable, "-m", "localspec", "generate", *map(str, tiny), "-n", "5", "Hello"]
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=environment,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 4
+    assert b"No space left" in done.stderr
+    assert b"bug" not in done.stderr
+
+
+def test_a_reply_that_was_cut_says_so(localspec: Localspec, tiny: list[object]):
+    endless = ["--logit-bias", "257-100"]
+    assert b"cut at --max-tokens" in localspec("generate", *tiny, *endless, "-n", 5, "Hello", check=0).stderr
+    assert b"context is full" in localspec("generate", *tiny, *endless, "Hello", check=0).stderr
+
+
 def test_raw_skips_the_template_and_system_is_part_of_it(localspec: Localspec, tiny: list[object]):
     def n_prompt(*args: object) -> int:
         answer = json.loads(localspec("generate", *tiny, "--json", "-n", 1, *args, check=0).stdout)
