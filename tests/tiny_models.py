@@ -38,10 +38,15 @@ def write_tiny_model(
     name: str = "tiny",
     scale: float = 3.0,
     loud_padding: bool = False,
+    eot: int | None = None,
+    add_eos: bool = False,
+    broken: bool = False,
 ) -> Path:
     """Write a model; `extra_tokens` unused ones pad its vocabulary. `scale` sharpens its distributions.
 
-    With `loud_padding` every other step prefers a padding token: what a real model never does, and a test must.
+    `eot` names another token that ends a reply, `add_eos` has the tokenizer close every text, and `broken` weights give
+    logits that are not numbers. With `loud_padding` every other step prefers a padding token: what a real model never
+    does, and a test must.
     """
     rng, noise_rng = np.random.default_rng(seed), np.random.default_rng(seed + 1_000)
 
@@ -74,13 +79,16 @@ def write_tiny_model(
     writer.add_bos_token_id(tokens.index(BOS))
     writer.add_eos_token_id(tokens.index(EOS))
     writer.add_add_bos_token(False)
+    writer.add_add_eos_token(add_eos)
+    if eot is not None:
+        writer.add_eot_token_id(eot)
     if template is not None:
         writer.add_chat_template(template)
 
     # The embedding is also the output: its scale decides how sharp the distributions are.
     embedding = weights(n_vocab, N_EMBD, std=1.0)
     writer.add_tensor("token_embd.weight", embedding)
-    writer.add_tensor("output_norm.weight", np.ones(N_EMBD, np.float32))
+    writer.add_tensor("output_norm.weight", np.full(N_EMBD, np.nan if broken else 1.0, np.float32))
     output = weights(n_vocab, N_EMBD, std=scale / np.sqrt(N_EMBD))
     output[[*range(32), *range(127, 256)]] *= 0.3  # mostly readable text
     if loud_padding:

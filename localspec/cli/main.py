@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +60,10 @@ def _global_options(
 
 def run() -> None:
     """Run a command and exit with its code; no failure shows a traceback, unless -vv asks for it."""
+    # A stream that the shell has closed (>&-) is None here.
+    if sys.stdout is None or sys.stderr is None:
+        nowhere = Path(os.devnull).open("w")  # noqa: SIM115 - open until the process ends
+        sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
     try:
         app()
     except LocalspecError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, Final
 from localspec.cli.options import PairOptions, SamplingOptions
 from localspec.config import Settings, load_settings
 from localspec.engine.requests import DEFAULT_NUM_SPECULATIVE_TOKENS, KvType, ModelSpec, PairSpec, SamplingParams
-from localspec.errors import UsageError
+from localspec.errors import ConfigError, UsageError
 from localspec.models.demo import DEMO_NUM_SPECULATIVE_TOKENS, demo_files
 from localspec.paths import config_file
 
@@ -41,8 +42,7 @@ def select(
         UsageError: flags that contradict each other, or a value that cannot be used.
         ModelFileError: the demo pair is asked for, and not installed.
     """
-    if config is None and config_file().exists():
-        config = config_file()
+    config = config or _existing_config_file()
     numbers, texts = _sampling_flags(sampling)
     shared = {name: getattr(pair, name) for name in _SHARED_FLAGS}
     flags = {**shared, **numbers, **other_flags}
@@ -53,6 +53,15 @@ def select(
     if settings.num_speculative_tokens is not None:
         ceiling = settings.num_speculative_tokens
     return Selection(settings, spec, params, ceiling, notice)
+
+
+def _existing_config_file() -> Path | None:
+    try:
+        return config_file() if config_file().exists() else None
+    except (OSError, RuntimeError) as error:
+        raise ConfigError(
+            f"The folder for the configuration cannot be used: {error}.", hint="Check HOME and LOCALSPEC_HOME."
+        ) from error
 
 
 def _pair_name(options: PairOptions, settings: Settings, file: Path) -> str | None:
@@ -124,13 +133,12 @@ def _sampling_flags(options: SamplingOptions) -> tuple[dict[str, object], dict[s
 
 def _bias(text: str) -> tuple[int, float]:
     """One of llama.cpp's forms: 15043+1, 15043-1.5, 15043-inf."""
-    sign = max(text.find("+"), text.find("-"))
-    try:
-        return int(text[:sign]), float(text[sign:])
-    except ValueError as error:
+    parts = re.fullmatch(r"(\d+)([+-](?:inf|nan|\d+\.?\d*(?:e[+-]?\d+)?))", text, re.IGNORECASE)
+    if parts is None:
         raise UsageError(
             f"--logit-bias is {text!r}; it should be a token id and a signed number.", hint="Such as 15043+1 or 2-inf."
-        ) from error
+        )
+    return int(parts[1]), float(parts[2])
 
 
 def _read_text(path: Path, what: str) -> str:

@@ -21,7 +21,7 @@ from localspec.engine import protocol
 from localspec.engine.events import Cancelled, Failed, Finished, Loaded, LoadEvent, LoadFailed, RequestEvent
 from localspec.engine.protocol import Cancel, Close, Command, Load, LoadReport, Submit
 from localspec.engine.requests import GenerateRequest, PairSpec
-from localspec.errors import EngineDiedError, EngineError, LocalspecError
+from localspec.errors import EngineDiedError, EngineError, LocalspecError, UsageError
 
 logger = logging.getLogger(__name__)
 
@@ -205,6 +205,10 @@ class _EngineProcess:
 
     def submit(self, request: GenerateRequest, listener: RequestListener) -> None:
         with self._lock:
+            if request.request_id in self._requests:
+                raise UsageError(
+                    f"Request {request.request_id} is already running.", hint="Give every request an id of its own."
+                )
             self._requests[request.request_id] = listener
         self._send_or_fail(Submit(request))
 

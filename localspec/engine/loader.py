@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Final
 from localspec.engine.events import Loaded, Loading
 from localspec.engine.prompts import PromptEncoder
 from localspec.engine.requests import DEFAULT_N_CTX, MAX_NUM_SPECULATIVE_TOKENS, ModelSpec, PairSpec
-from localspec.errors import DoesNotFitError, UnsupportedModelError
+from localspec.errors import DoesNotFitError, ModelFileError, UnsupportedModelError
 from localspec.llama import library
 from localspec.llama.context import Context
 from localspec.llama.model import Model
@@ -20,6 +21,8 @@ from localspec.memory.devices import available_host_bytes
 from localspec.memory.estimate import least_kv_bytes
 from localspec.models.compat import refuse_unless_generative, require_compatible
 from localspec.models.gguf import GgufHeader, read_header
+
+logger = logging.getLogger(__name__)
 
 # Returns False to cancel.
 OnLoading = Callable[[Loading], bool]
@@ -134,8 +137,16 @@ class _Loader:
 
 
 def _unpack(spec: ModelSpec, on_loading: OnLoading) -> None:
-    if spec.unpacked_from is not None and not spec.path.exists():
-        write_unpacked(spec.unpacked_from, spec.path, lambda done: on_loading(Loading("Writing the demo target", done)))
+    if spec.unpacked_from is None:
+        return
+    if spec.path.is_file():
+        try:
+            read_header(spec.path)
+        except ModelFileError:
+            logger.warning("%s is damaged and is written again", spec.path)
+        else:
+            return
+    write_unpacked(spec.unpacked_from, spec.path, lambda done: on_loading(Loading("Writing the demo target", done)))
 
 
 def _checked_header(path: Path) -> GgufHeader:

@@ -27,12 +27,19 @@ class PromptEncoder:
             ChatTemplateError: the template is not valid, or refuses the messages.
         """
         if isinstance(prompt, RawPrompt):
-            return self._model.tokenize(prompt.text, add_special=True, parse_special=False)
+            return self._tokenize(prompt.text, parse_special=False)
         text = self._chat_template().render(prompt.messages)
         if self._model.adds_bos:
             # Most templates write the BOS token themselves; the tokenizer adds it a second time.
             text = text.removeprefix(self._text_of(self._model.bos))
-        return self._model.tokenize(text, add_special=True, parse_special=True)
+        return self._tokenize(text, parse_special=True)
+
+    def _tokenize(self, text: str, *, parse_special: bool) -> list[int]:
+        tokens = self._model.tokenize(text, add_special=True, parse_special=parse_special)
+        # Some tokenizers close every text with EOS; a prompt is to be continued.
+        if self._model.adds_eos and tokens and tokens[-1] == self._model.eos:
+            tokens.pop()
+        return tokens
 
     def _chat_template(self) -> ChatTemplate:
         if self._template is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import logging
 import random
@@ -20,7 +19,6 @@ from localspec.engine.requests import MAX_NUM_SPECULATIVE_TOKENS, GenerateReques
 from localspec.engine.sequence import ActiveSequence
 from localspec.errors import ContextFullError, EngineError, LocalspecError, UsageError
 from localspec.llama.draft_model import DraftModelDrafter
-from localspec.llama.model import Model
 from localspec.llama.sampler import SamplerChain
 from localspec.llama.sequence_cache import SequenceCache
 from localspec.speculative.draft_length import FixedDraftLength
@@ -143,7 +141,7 @@ class Scheduler:
         """A step may carry the rest of a prompt, so that the first token needs no pass of its own."""
         if self._pair.target.max_rollback is not None:
             return 1  # snapshots of a recurrent state are few: none for tokens of the prompt
-        return room - 1 - MAX_NUM_SPECULATIVE_TOKENS
+        return max(1, room - 1 - MAX_NUM_SPECULATIVE_TOKENS)
 
     def _deliver(self, sequence: ActiveSequence, events: tuple[RequestEvent, ...]) -> None:
         for event in events:
@@ -215,7 +213,12 @@ class Scheduler:
         if pair.draft is None or slot.draft is None or mode is Mode.LOOKUP:
             return slot.lookup
         target = pair.target.model
-        make_sampler = functools.partial(_draft_sampler, pair.draft.model, target, request, n_ctx, waiting.seed)
+        # Token ids are shared, so the request's transforms are those over the target's vocabulary, as far as both have
+        # it: the models may differ in padding, in what ends a reply, and in the text of their first few tokens.
+        n_vocab = min(pair.draft.model.n_vocab, target.n_vocab)
+        make_sampler = functools.partial(
+            SamplerChain, target, request.sampling, n_ctx=n_ctx, seed=waiting.seed, n_vocab=n_vocab
+        )
         ends_generation = target.end_of_generation.__contains__
         return DraftModelDrafter(slot.draft, make_sampler, rng, ends_generation=ends_generation)
 
@@ -260,11 +263,3 @@ def _for_the_user(error: Exception, request: GenerateRequest) -> LocalspecError:
     return EngineError(
         f"The engine failed: {type(error).__name__}: {error}.", hint="This is a bug; the log has the details."
     )
-
-
-def _draft_sampler(draft: Model, target: Model, request: GenerateRequest, n_ctx: int, seed: int) -> SamplerChain:
-    """The request's transforms over the token ids that both models have: vocabularies may differ in padding."""
-    n_vocab = min(draft.n_vocab, target.n_vocab)
-    known = tuple(bias for bias in request.sampling.logit_bias if bias[0] < n_vocab)
-    params = dataclasses.replace(request.sampling, logit_bias=known)
-    return SamplerChain(draft, params, n_ctx=n_ctx, seed=seed, n_vocab=n_vocab)

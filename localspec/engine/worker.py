@@ -150,7 +150,9 @@ def main() -> None:
     """Run the engine on this process's standard streams."""
     # Ctrl-C goes to every process of the terminal; what it means is the front end's decision.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    logging.basicConfig(stream=sys.stderr, level=logging.DEBUG, format="%(levelname)s %(name)s: %(message)s")
+    # A descriptor of its own: what native code prints to stderr is sometimes captured, our log is not meant then.
+    log_stream = os.fdopen(os.dup(2), "w", encoding="utf-8", errors="backslashreplace")
+    logging.basicConfig(stream=log_stream, level=logging.DEBUG, format="%(levelname)s %(name)s: %(message)s")
     # A native library that prints must not write into the event stream.
     reports = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

@@ -13,7 +13,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from localspec.errors import DoesNotFitError, EngineError
+from localspec.errors import DoesNotFitError, EngineError, UsageError
 from localspec.llama import log
 from localspec.llama.model import Model
 
@@ -63,6 +63,10 @@ class Context:
         params.no_perf = True
         with log.captured_errors() as errors:
             self._handle: int | None = llama_cpp.llama_init_from_model(model.handle, params)
+        if self._handle is None and any("cache type" in line or "V cache" in line for line in errors):
+            raise UsageError(
+                f"{model.name} cannot have a {kv_type} cache: {'; '.join(errors)}.", hint="f16 works for every model."
+            )
         if self._handle is None:
             raise DoesNotFitError(
                 f"A context of {n_ctx} tokens ({kv_type} cache) for {model.name} could not be created: "

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
+from localspec.errors import LocalspecError
 from localspec.llama.sampler import SamplerChain
 from localspec.llama.sequence_cache import SequenceCache
 from localspec.speculative.distribution import RandomSource, TokenDistribution
 from localspec.speculative.drafter import EMPTY_DRAFT, Draft
+
+logger = logging.getLogger(__name__)
 
 
 class DraftModelDrafter:
@@ -27,6 +31,7 @@ class DraftModelDrafter:
         # Where samplers have state, one follows the committed text and a second runs ahead over the draft.
         self._committed = make_sampler()
         self._ahead = make_sampler() if self._committed.has_state else self._committed
+        self._has_given_up = False
         self._n_history: int | None = None  # length of the history under the open draft
 
     def close(self) -> None:
@@ -55,38 +60,49 @@ class DraftModelDrafter:
 
     def propose(self, history: Sequence[int], n_draft: int) -> Draft:
         """Sample up to `n_draft` tokens after `history`; an end-of-generation token is the last."""
-        cache, context = self._cache, self._cache.context
-        n_draft = min(n_draft, context.n_ctx - len(history))
-        if n_draft <= 0:
+        n_draft = min(n_draft, self._cache.context.n_ctx - len(history))
+        if n_draft <= 0 or self._has_given_up:
             return EMPTY_DRAFT
         self._n_history = len(history)
-        while len(history) - cache.n_past > context.n_batch:
+        tokens: list[int] = []
+        distributions: list[TokenDistribution] = []
+        try:
+            pending = self._catch_up(history)
+            while pending:
+                distribution = self._next(pending)
+                token = distribution.sample(self._rng)
+                tokens.append(token)
+                distributions.append(distribution)
+                if len(tokens) == n_draft or self._ends_generation(token):
+                    break
+                if self._ahead is not self._committed:
+                    self._ahead.accept(token)
+                pending = [token]
+        except LocalspecError as error:
+            # A draft model that fails costs speed; the reply is the target's.
+            self._has_given_up = True
+            logger.warning("The draft model stops drafting for this reply: %s", error)
+        if all(each.is_one_hot for each in distributions):
+            return Draft(tuple(tokens))
+        return Draft(tuple(tokens), tuple(distributions))
+
+    def _catch_up(self, history: Sequence[int]) -> list[int]:
+        """Read all but the last batch of what is pending; returns that, or nothing where it cannot be read."""
+        cache = self._cache
+        while len(history) - cache.n_past > cache.context.n_batch:
             n_past = cache.n_past
-            self.prefill(history, context.n_batch)
+            self.prefill(history, cache.context.n_batch)
             if cache.n_past == n_past:
-                return EMPTY_DRAFT
+                return []
         if self._ahead is not self._committed:
             self._ahead.copy_state_from(self._committed)
         # One token, or two when the last draft was accepted whole: the model has not seen its own last token.
         pending = list(history[cache.n_past :])
-        if not self._can_read(pending):
-            return EMPTY_DRAFT
-        tokens: list[int] = []
-        distributions: list[TokenDistribution] = []
-        while True:
-            cache.feed(pending, n_outputs=1)
-            distribution = self._ahead.distribution(context.logits(len(pending) - 1))
-            token = distribution.sample(self._rng)
-            tokens.append(token)
-            distributions.append(distribution)
-            if len(tokens) == n_draft or self._ends_generation(token):
-                break
-            if self._ahead is not self._committed:
-                self._ahead.accept(token)
-            pending = [token]
-        if all(each.is_one_hot for each in distributions):
-            return Draft(tuple(tokens))
-        return Draft(tuple(tokens), tuple(distributions))
+        return pending if self._can_read(pending) else []
+
+    def _next(self, pending: Sequence[int]) -> TokenDistribution:
+        self._cache.feed(pending, n_outputs=1)
+        return self._ahead.distribution(self._cache.context.logits(len(pending) - 1))
 
     def _can_read(self, tokens: Sequence[int]) -> bool:
         """False where the text has a token that only the target's larger vocabulary knows: no draft can follow it."""

@@ -40,6 +40,7 @@ class Model:
         self.sliding_window: int = llama_cpp.llama_model_n_swa(self._handle)
         self.bos: int = llama_cpp.llama_vocab_bos(self._vocab)
         self.eos: int = llama_cpp.llama_vocab_eos(self._vocab)
+        self.adds_eos: bool = llama_cpp.llama_vocab_get_add_eos(self._vocab)
         self.adds_bos: bool = llama_cpp.llama_vocab_get_add_bos(self._vocab)
 
     def __enter__(self) -> Self:

@@ -46,6 +46,9 @@ class SamplerChain:
         self._candidates_pointer = self._candidates.ctypes.data_as(llama_cpp.llama_token_data_p)
         self._candidates_address = self._candidates.ctypes.data
         self._array = llama_cpp.llama_token_data_array()
+        self._biased_ids, self._biases = _checked_bias(model, params.logit_bias)
+        known = self._biased_ids < self._n_vocab
+        self._biased_ids, self._biases = self._biased_ids[known], self._biases[known]
         self._chain: Any = None
         self._grammar: Any = None
         try:
@@ -55,7 +58,7 @@ class SamplerChain:
         except BaseException:
             self.close()
             raise
-        moves_logits = self.has_state or bool(params.logit_bias) or params.top_n_sigma > 0.0
+        moves_logits = self.has_state or params.top_n_sigma > 0.0
         # Where top-k comes first, the rest of the vocabulary need not be written out for it.
         self._k_first = 0 if moves_logits else params.top_k
         # Where nothing can move the largest logit, greedy decoding needs no chain at all.
@@ -86,35 +89,56 @@ class SamplerChain:
         Raises:
             EngineError: no token is left (the grammar allows none), or the logits are not numbers.
         """
-        logits = logits[: self._n_vocab]
+        logits = self._biased(logits[: self._n_vocab])
         top = int(logits.argmax())
         # The largest is NaN when any is. Native samplers abort the process on what is not a number.
         if not np.isfinite(logits[top]):
-            raise _unusable("its logits are not numbers")
+            raise _unusable("its logits are not numbers, or a logit bias forbids every token")
         if self._is_argmax:
             return TokenDistribution.one_hot(top)
         ids, logits = self._worth_writing(logits)
-        candidates = self._candidates[: len(ids)]
-        candidates["id"] = ids
-        candidates["logit"] = logits
-        array = self._array
-        array.data = self._candidates_pointer
-        array.size, array.selected, array.sorted = len(ids), -1, False
+        n = len(ids)
+        self._candidates["id"][:n] = ids
+        self._candidates["logit"][:n] = logits
         if self._grammar is not None:
-            llama_cpp.llama_sampler_apply(self._grammar, ctypes.byref(array))
-            if not np.isfinite(candidates["logit"]).any():
-                raise EngineError(
-                    "The grammar allows no token of this model here.",
-                    hint="Check that every alternative of the grammar can end.",
-                )
-        llama_cpp.llama_sampler_apply(self._chain, ctypes.byref(array))
-        left = self._left(array)
+            n = self._allowed_by_grammar(n)
+        left = self._apply(self._chain, n)
         try:
             if self._params.greedy:
                 return TokenDistribution.one_hot(int(left["id"][left["logit"].argmax()]))
             return TokenDistribution.from_logits(left["id"], left["logit"])
         except ValueError as error:
             raise _unusable(str(error)) from error
+
+    def _biased(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        if not self._params.logit_bias:
+            return logits
+        logits = logits.copy()
+        np.add.at(logits, self._biased_ids, self._biases)
+        return logits
+
+    def _allowed_by_grammar(self, n: int) -> int:
+        """Keep the candidates that the grammar allows; returns how many.
+
+        It marks the others with minus infinity, which some of the samplers after it take for a number.
+        """
+        self._apply(self._grammar, n)
+        allowed = self._candidates[:n][np.isfinite(self._candidates["logit"][:n])]
+        if not len(allowed):
+            raise EngineError(
+                "The grammar allows no token of this model here.",
+                hint="Check that every alternative of the grammar can end, and that no logit bias forbids its tokens.",
+            )
+        self._candidates[: len(allowed)] = allowed
+        return len(allowed)
+
+    def _apply(self, sampler: Any, n: int) -> NDArray[Any]:
+        """Run a native sampler over the first `n` candidates; returns those that it leaves."""
+        array = self._array
+        array.data = self._candidates_pointer
+        array.size, array.selected, array.sorted = n, -1, False
+        llama_cpp.llama_sampler_apply(sampler, ctypes.byref(array))
+        return self._left(array)
 
     def _worth_writing(self, logits: NDArray[np.float32]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """All tokens, or those of a superset of the top k.
@@ -124,10 +148,13 @@ class SamplerChain:
         """
         n_stacks = len(logits) // _STACK
         if not 0 < self._k_first < n_stacks:
-            return self._ids, logits
+            if logits.min() > -np.inf:
+                return self._ids, logits
+            ids = np.flatnonzero(logits > -np.inf).astype(np.int32)
+            return ids, logits[ids]
         maxima = logits[: n_stacks * _STACK].reshape(_STACK, n_stacks).max(axis=0)
         bound = np.partition(maxima, -self._k_first)[-self._k_first]
-        ids = np.flatnonzero(logits >= bound).astype(np.int32)
+        ids = np.flatnonzero(logits >= max(bound, np.finfo(np.float32).min)).astype(np.int32)
         return ids, logits[ids]
 
     def _left(self, array: Any) -> NDArray[Any]:
@@ -161,7 +188,7 @@ class SamplerChain:
 
 def _unusable(reason: str) -> EngineError:
     return EngineError(
-        f"The model's output cannot be sampled: {reason}.",
+        f"The model's output cannot be sampled: {reason.rstrip('.')}.",
         hint="The file may be damaged or its quantization broken; fetch it again or choose another.",
     )
 
@@ -173,7 +200,6 @@ def _fill_chain(chain: Any, model: Model, params: SamplingParams, n_ctx: int, se
     dynamic = (params.temperature, params.dynatemp_range, params.dynatemp_exponent)
     is_dynamic = params.dynatemp_range > 0.0
     stages: tuple[tuple[bool, Callable[[], Any]], ...] = (
-        (bool(params.logit_bias), lambda: _logit_bias(model, params.logit_bias)),
         (_penalizes(params), lambda: _penalties(model, params, n_ctx)),
         (params.dry_multiplier > 0.0, lambda: _dry(model, params, n_ctx)),
         (params.top_n_sigma > 0.0, lambda: llama_cpp.llama_sampler_init_top_n_sigma(params.top_n_sigma)),
@@ -200,19 +226,18 @@ def _penalties(model: Model, params: SamplingParams, n_ctx: int) -> Any:
     return llama_cpp.llama_sampler_init_penalties(model.n_vocab, last_n, *strengths)
 
 
-def _logit_bias(model: Model, biases: Sequence[tuple[int, float]]) -> Any:
+def _checked_bias(model: Model, biases: Sequence[tuple[int, float]]) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
     for token, _ in biases:
         if not 0 <= token < model.n_vocab:
             raise UsageError(
                 f"logit_bias names token {token}; {model.name} has tokens 0 to {model.n_vocab - 1}.",
                 hint="Use token ids of this model.",
             )
-    array = (llama_cpp.llama_logit_bias * len(biases))(*(llama_cpp.llama_logit_bias(*pair) for pair in biases))
-    return llama_cpp.llama_sampler_init_logit_bias(model.n_vocab, len(biases), array)
+    return np.array([token for token, _ in biases], np.intp), np.array([bias for _, bias in biases], np.float32)
 
 
 def _dry(model: Model, params: SamplingParams, n_ctx: int) -> Any:
-    breakers = [text.encode() for text in params.dry_sequence_breakers]
+    breakers = [text.encode("utf-8", "replace") for text in params.dry_sequence_breakers]
     return llama_cpp.llama_sampler_init_dry(
         model.vocab_handle,
         params.dry_multiplier,
@@ -230,6 +255,8 @@ def _grammar(model: Model, params: SamplingParams) -> Any:
         return None
     if len(source) > _MAX_GRAMMAR_BYTES:
         raise UsageError(f"The grammar has {len(source)} characters; at most {_MAX_GRAMMAR_BYTES} are read.")
+    if "\0" in source:
+        raise UsageError("The grammar contains a NUL character.", hint="Write it as \\x00.")
     if not source.strip():
         raise UsageError("The grammar is empty.", hint="Leave it out, or write a rule named root.")
     # The parser explains itself on stderr, not in the log.

@@ -275,6 +275,8 @@ class TestBadInput:
             (["--stop", ""], "stop"),
             (["--logit-bias", "x+1"], "logit-bias"),
             (["--logit-bias", "999999+1"], "999999"),
+            (["--logit-bias", "5+nan"], "nan"),
+            (["--logit-bias", "5+inf"], "inf"),
             (["--grammar", "nothing-here.gbnf"], "nothing-here"),
             (["--demo"], "--demo"),
             (["--no-such-flag"], "no-such-flag"),
@@ -367,6 +369,24 @@ class TestBadInput:
         done = localspec("generate", *tiny, "--raw", "x" * 300, check=4)
         assert b"300" in done.stderr
         assert b"256" in done.stderr
+
+    @pytest.mark.parametrize("bias", ["5+1", "5-1.5", "5+1e-5", "5-1E+2", "5-inf", "5+.5"])
+    def test_forms_of_a_logit_bias(self, localspec: Localspec, tiny: list[object], bias: str):
+        expected = 2 if bias == "5+.5" else 0
+        localspec("generate", *tiny, "--logit-bias", bias, "-n", 1, "Hello", check=expected)
+
+    @pytest.mark.parametrize("name", ["~nosuchuser/x", "x" * 300, "/dev/null/x"])
+    def test_a_home_that_cannot_be_used(self, tmp_path: Path, tiny: list[object], name: str):
+        done = run_localspec(["generate", *tiny, "-n", 1, "Hi"], Path(name), tmp_path)
+        assert done.returncode in {0, 2}
+        assert b"bug" not in done.stderr
+
+    @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+    def test_streams_that_are_closed(self, environment: dict[str, str], tiny: list[object], closed: str):
+        command = f"{sys.executable} -m localspec generate --target none.gguf Hi {closed}"
+        done = subprocess.run(command, shell=True, capture_output=True, env=environment, timeout=60, check=False)
+        assert done.returncode == 3
+        assert b"bug" not in done.stderr
 
     def test_a_broken_configuration_names_its_file(self, localspec: Localspec, tmp_path: Path):
         (tmp_path / "broken.toml").write_text("pair = \n")

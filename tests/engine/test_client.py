@@ -29,7 +29,7 @@ from localspec.engine.events import (
     StepDecoded,
 )
 from localspec.engine.requests import SamplingParams
-from localspec.errors import EngineDiedError, EngineError, IncompatiblePairError, ModelFileError
+from localspec.errors import EngineDiedError, EngineError, IncompatiblePairError, ModelFileError, UsageError
 from tests.engine.conftest import end_of, pair_spec, raw, text_of
 from tests.native_fixtures import TinyModels
 from tests.tiny_models import write_tiny_model
@@ -264,6 +264,17 @@ def test_closing_ends_open_requests_and_may_be_repeated(engine: EngineClient):
     assert isinstance(end_of(listener.events), Failed)
     with pytest.raises(EngineError):
         engine.submit(raw(), listener)
+
+
+def test_one_request_cannot_run_twice_at_once(engine: EngineClient):
+    request, listener = raw(sampling=ENDLESS), Listener()
+    engine.submit(request, listener)
+    with pytest.raises(UsageError, match=request.request_id):
+        engine.submit(request, lambda _: None)
+    engine.cancel(request.request_id)
+    listener.wait_for(Cancelled)
+    engine.submit(request, listener)  # again, afterwards, is fine
+    engine.cancel(request.request_id)
 
 
 def test_a_listener_that_fails_does_not_stop_the_others(engine: EngineClient):

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from localspec.engine.events import Cancelled, Failed, Finished, FinishReason, Prefilling, Queued, StepDecoded
-from localspec.engine.loader import LoadedPair
-from localspec.engine.requests import ChatPrompt, GenerateRequest, Message, Mode, SamplingParams
+from localspec.engine.loader import LoadedPair, load_pair
+from localspec.engine.requests import (
+    ChatPrompt,
+    GenerateRequest,
+    Message,
+    Mode,
+    ModelSpec,
+    PairSpec,
+    SamplingParams,
+)
 from localspec.errors import ContextFullError, EngineError, UsageError
 from localspec.speculative.rejection import Origin
 from tests.engine.conftest import InProcessEngine, end_of, raw, text_of, tokens_of
 from tests.native_fixtures import TinyModels
+from tests.tiny_models import write_tiny_model
 
 pytestmark = pytest.mark.native
 
@@ -296,8 +307,6 @@ class TestNotes:
 def test_a_draft_with_a_padded_vocabulary_never_proposes_what_the_target_lacks(
     load: Callable[..., LoadedPair], tiny_models: TinyModels, tmp_path_factory: pytest.TempPathFactory
 ):
-    from tests.tiny_models import write_tiny_model
-
     # Its padding tokens are the likeliest of all: an unguarded draft would propose nothing else.
     padded = write_tiny_model(tmp_path_factory.mktemp("padded") / "padded.gguf", extra_tokens=40, loud_padding=True)
     for pair in (load(tiny_models.target, padded), load(padded, tiny_models.target)):
@@ -306,3 +315,101 @@ def test_a_draft_with_a_padded_vocabulary_never_proposes_what_the_target_lacks(
         drafted = engine.run(raw(mode=Mode.DRAFT, sampling=GREEDY, max_tokens=30))
         assert isinstance(end_of(drafted), Finished)
         assert tokens_of(drafted) == tokens_of(plain)
+
+
+@pytest.mark.parametrize("n_ctx", [16, 33, 34, 40])
+@pytest.mark.parametrize("mode", MODES)
+def test_the_smallest_contexts_answer(load: Callable[..., LoadedPair], tiny_models: TinyModels, n_ctx: int, mode: Mode):
+    engine = InProcessEngine(load(tiny_models.target, tiny_models.draft, n_ctx=n_ctx))
+    for prompt in ("a", "a" * (n_ctx - 1)):
+        events = engine.run(raw(prompt, mode=mode, sampling=SamplingParams(logit_bias=((257, -100.0),), seed=1)))
+        assert end_of(events).metrics.n_context_tokens == n_ctx
+
+
+class TestDraftsThatFail:
+    """A draft costs speed at worst: the reply is the one of plain decoding."""
+
+    def same_as_plain(self, pair: LoadedPair, **fields: object) -> None:
+        plain = InProcessEngine(pair).run(raw(mode=Mode.PLAIN, **fields))
+        drafted = InProcessEngine(pair).run(raw(mode=Mode.DRAFT, **fields))
+        assert isinstance(end_of(plain), Finished)
+        assert isinstance(end_of(drafted), Finished)
+        assert tokens_of(drafted) == tokens_of(plain)
+
+    def test_logits_that_are_not_numbers(
+        self, load: Callable[..., LoadedPair], tiny_models: TinyModels, tmp_path_factory: pytest.TempPathFactory
+    ):
+        broken = write_tiny_model(tmp_path_factory.mktemp("broken") / "broken.gguf", broken=True)
+        pair = load(tiny_models.target, broken)
+        self.same_as_plain(pair, sampling=GREEDY, max_tokens=20)
+        drafted = InProcessEngine(pair).run(raw(sampling=SamplingParams(seed=1), max_tokens=20))
+        assert isinstance(end_of(drafted), Finished)
+        # As the target it is refused in words.
+        refused = end_of(InProcessEngine(load(broken)).run(raw(sampling=GREEDY)))
+        assert isinstance(refused, Failed)
+        assert "cannot be sampled" in str(refused.error)
+
+    def test_another_end_of_reply_under_a_grammar(
+        self, load: Callable[..., LoadedPair], tiny_models: TinyModels, tmp_path_factory: pytest.TempPathFactory
+    ):
+        ends_with_z = write_tiny_model(tmp_path_factory.mktemp("eot") / "eot.gguf", eot=ord("z"))
+        pair = load(ends_with_z, tiny_models.draft)
+        sampling = SamplingParams(temperature=0.0, grammar='root ::= "a"', logit_bias=((ord("z"), 50.0),))
+        self.same_as_plain(pair, sampling=sampling, max_tokens=9)
+
+    def test_nothing_left_for_the_draft(
+        self, load: Callable[..., LoadedPair], tiny_models: TinyModels, tmp_path_factory: pytest.TempPathFactory
+    ):
+        padded = write_tiny_model(tmp_path_factory.mktemp("more") / "more.gguf", extra_tokens=60)
+        pair = load(padded, tiny_models.draft)
+        banned = tuple((token, -math.inf) for token in range(259))
+        self.same_as_plain(pair, sampling=SamplingParams(temperature=0.0, logit_bias=banned), max_tokens=10)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {"logit_bias": tuple((token, -math.inf) for token in range(259))},
+        {"logit_bias": ((97, -math.inf),), "grammar": 'root ::= "a"+'},
+    ],
+)
+@pytest.mark.parametrize("mode", MODES)
+def test_a_request_that_forbids_everything_fails_in_words(
+    engine: InProcessEngine, mode: Mode, sampling: dict, temperature: float
+):
+    end = end_of(engine.run(raw(mode=mode, sampling=SamplingParams(temperature=temperature, **sampling))))
+    assert isinstance(end, Failed)
+    assert "bias" in f"{end.error} {end.error.hint}"
+
+
+def test_a_fault_while_a_request_starts_ends_that_request_only(
+    engine: InProcessEngine, monkeypatch: pytest.MonkeyPatch
+):
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.pair.encoder, "encode", lambda _: 1 / 0)
+        end = end_of(engine.run(raw()))
+    assert isinstance(end, Failed)
+    assert "ZeroDivisionError" in str(end.error)
+    assert isinstance(end_of(engine.run(raw(max_tokens=3))), Finished)
+
+
+def test_a_tokenizer_that_closes_texts_does_not_close_the_prompt(
+    load: Callable[..., LoadedPair], tiny_models: TinyModels, tmp_path_factory: pytest.TempPathFactory
+):
+    closing = write_tiny_model(tmp_path_factory.mktemp("closing") / "closing.gguf", add_eos=True)
+    texts = {
+        text_of(InProcessEngine(load(path)).run(raw(sampling=GREEDY, max_tokens=20)))
+        for path in (closing, tiny_models.target)
+    }
+    assert len(texts) == 1
+
+
+def test_a_damaged_unpacked_target_is_written_again(tiny_models: TinyModels, tmp_path: Path):
+    spec = PairSpec("p", ModelSpec(tmp_path / "out.gguf", unpacked_from=tiny_models.target), n_ctx=64, n_threads=1)
+    load_pair(spec, lambda _: True).close()
+    whole = spec.target.path.read_bytes()
+    for damaged in (b"", whole[:-100], b"nothing of the kind"):
+        spec.target.path.write_bytes(damaged)
+        load_pair(spec, lambda _: True).close()
+        assert spec.target.path.read_bytes() == whole

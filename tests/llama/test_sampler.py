@@ -156,6 +156,15 @@ def test_a_copied_state_goes_on_exactly_like_the_original(target: Model, logits:
         np.testing.assert_allclose(dense(committed.distribution(logits), target.n_vocab), expected)
 
 
+@pytest.mark.parametrize("params", [{"typical_p": 0.2}, {"xtc_probability": 1.0}, {"top_k": 300}, {"min_p": 0.01}])
+def test_a_banned_token_changes_nothing_for_the_others(target: Model, logits: np.ndarray, params: dict):
+    """Minus infinity must not reach samplers that reckon with it."""
+    least = int(logits.argmin())
+    with chain(target, **params) as free, chain(target, **params, logit_bias=((least, -math.inf),)) as banned:
+        # The least likely token is as good as banned already.
+        assert set(free.distribution(logits).ids) - {least} == set(banned.distribution(logits).ids)
+
+
 class TestGrammar:
     def test_allows_only_what_it_says(self, target: Model, logits: np.ndarray):
         with chain(target, grammar='root ::= "x" [0-9]') as sampler:
