@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -11,6 +12,9 @@ from localspec.cli.option_groups import expand_groups
 from localspec.cli.options import PairOptions, ReplyOptions, SamplingOptions
 from localspec.engine.requests import Mode
 from localspec.errors import UsageError
+
+if TYPE_CHECKING:
+    from localspec.cli.selection import Selection
 
 
 @expand_groups
@@ -40,7 +44,7 @@ def chat(
     with EngineClient() as engine:
         options = ChatOptions(
             sampling=selection.sampling,
-            mode=Mode(settings.mode),
+            mode=_mode(selection),
             num_speculative_tokens=selection.num_speculative_tokens,
             system=settings.chat.system,
             max_tokens=settings.chat.max_tokens,
@@ -48,3 +52,9 @@ def chat(
             notice=selection.notice,
         )
         ChatApp(engine, selection.pair, options).run()
+
+
+def _mode(selection: Selection) -> Mode:
+    """The mode that was set; without a draft model, drafts are copied from the text."""
+    mode = Mode(selection.settings.mode)
+    return Mode.LOOKUP if mode is Mode.DRAFT and selection.pair.draft is None else mode
