@@ -40,6 +40,7 @@ class Terminal:
             time.sleep(0.1)
 
     def exit_status(self) -> str:
+        self.run("run-shell", "true")  # tmux may miss the end of one child; that of the next makes it look
         return self.run("display-message", "-p", "status #{pane_dead_status}").strip()
 
     def close(self) -> None:

@@ -101,7 +101,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """`fraction` (0 to 1) of `what` ("target", "draft" ...) is loaded."""
+    """`fraction` (0 to 1) of `what` is done: a phrase such as "Loading the target"."""
 
     what: str
     fraction: float

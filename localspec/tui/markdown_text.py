@@ -45,10 +45,10 @@ def parse_markdown(source: str, references: Mapping[str, Any] | None = None) -> 
 
 def link_definitions(source: str) -> Mapping[str, Any]:
     """The addresses that a text defines for its links, in the parser's form."""
-    environment: dict[str, Any] = {"references": {}}
+    references: dict[str, Any] = {}
     if _DEFINITION.search(source):  # most texts have none, and need not be parsed
-        _parsed(source, environment)
-    return environment["references"]
+        _parsed(source, {"references": references})
+    return references
 
 
 def markdown_lines(

@@ -4,28 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from localspec.engine.requests import DEFAULT_NUM_SPECULATIVE_TOKENS, Mode, SamplingParams
-
-
-class MemoryFigures(Protocol):
-    """Memory of the engine, in bytes; `gpu_bytes` is None where there is no card to ask."""
-
-    @property
-    def host_bytes(self) -> int: ...
-
-    @property
-    def gpu_bytes(self) -> int | None: ...
-
+from localspec.memory.devices import MemoryUse
 
 # Called from a thread, every few seconds; None while there is no engine process.
-MemoryProbe = Callable[[], MemoryFigures | None]
-
-
-def no_memory_figures() -> MemoryFigures | None:
-    """The probe of a chat that shows no memory."""
-    return None
+MemoryProbe = Callable[[], MemoryUse | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,5 +21,5 @@ class ChatOptions:
     num_speculative_tokens: int = DEFAULT_NUM_SPECULATIVE_TOKENS
     system: str | None = None
     max_tokens: int | None = None
-    memory_probe: MemoryProbe = no_memory_figures
+    memory_probe: MemoryProbe = lambda: None
     notice: str = ""

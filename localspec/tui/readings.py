@@ -12,10 +12,10 @@ from textual.content import Content
 from localspec.engine.events import Loaded, Step
 from localspec.engine.metrics import RequestMetrics
 from localspec.engine.requests import Mode
+from localspec.memory.devices import MemoryUse
 from localspec.printable import printable
 from localspec.tui import figures
 from localspec.tui.gauges import acceptance_strip, sparkline
-from localspec.tui.options import MemoryFigures
 from localspec.tui.typeset import BLANK
 
 BAR_HEIGHT: Final = 3
@@ -43,7 +43,7 @@ class Readings:
     is_running: bool = False
     metrics: RequestMetrics | None = None
     loaded: Loaded | None = None
-    memory: MemoryFigures | None = None
+    memory: MemoryUse | None = None
     rates: deque[float] = field(default_factory=lambda: deque(maxlen=_HISTORY))
     steps: deque[Step] = field(default_factory=lambda: deque(maxlen=_HISTORY))
 

@@ -12,7 +12,7 @@ from localspec.engine.requests import ChatPrompt, Message, ModelSpec, PairSpec
 from localspec.tui.app import ChatApp
 from localspec.tui.options import ChatOptions
 from localspec.tui.widgets.prompt import Prompt
-from tests.tui.scripted_engine import Memory, ScriptedEngine
+from tests.tui.scripted_engine import MEMORY, ScriptedEngine
 
 PAIR = PairSpec("demo", ModelSpec(Path("target.gguf")), ModelSpec(Path("draft.gguf")))
 
@@ -22,7 +22,7 @@ WIDE = (120, 36)
 
 def make_app(engine: ScriptedEngine, **options: Any) -> ChatApp:
     """A chat with the scripted engine and constant memory figures."""
-    options.setdefault("memory_probe", Memory)
+    options.setdefault("memory_probe", lambda: MEMORY)
     return ChatApp(engine, PAIR, ChatOptions(**options))
 
 

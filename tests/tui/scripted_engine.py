@@ -23,6 +23,7 @@ from localspec.engine.events import (
 from localspec.engine.metrics import RequestMetrics
 from localspec.engine.requests import GenerateRequest, PairSpec
 from localspec.errors import LocalspecError
+from localspec.memory.devices import MemoryUse
 from localspec.speculative.rejection import Origin
 
 GIB = 2**30
@@ -39,12 +40,7 @@ LOADED = Loaded(
 )
 
 
-@dataclass(frozen=True)
-class Memory:
-    """What the memory probe of the tests reports."""
-
-    host_bytes: int = 812 * MIB
-    gpu_bytes: int | None = None
+MEMORY = MemoryUse(host_bytes=812 * MIB, gpu_bytes=None)
 
 
 def metrics(**changes: Any) -> RequestMetrics:

@@ -40,9 +40,9 @@ def test_steps_of_two_requests_are_kept_apart() -> None:
 
 def test_the_last_of_a_run_of_progress_is_kept() -> None:
     events: list[EngineEvent] = [
-        Loading("target", 0.1),
-        Loading("target", 1.0),
-        Loading("draft", 0.5),
+        Loading("Loading the target", 0.1),
+        Loading("Loading the target", 1.0),
+        Loading("Loading the draft", 0.5),
         LOADED,
         Queued("r1", 7, Mode.DRAFT),
         Prefilling("r1", 1, 9, 0),
@@ -50,7 +50,7 @@ def test_the_last_of_a_run_of_progress_is_kept() -> None:
         Prefilling("r2", 1, 2, 0),
     ]
     assert merge(events) == [
-        Loading("draft", 0.5),
+        Loading("Loading the draft", 0.5),
         LOADED,
         Queued("r1", 7, Mode.DRAFT),
         Prefilling("r1", 9, 9, 0),

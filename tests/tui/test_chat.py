@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 from localspec.engine.events import Cancelled, Finished, FinishReason, Loading, Prefilling, Queued
 from localspec.engine.requests import Message, Mode
 from localspec.tui.conversation import Outcome
 from localspec.tui.messages import EngineReported
 from localspec.tui.widgets.loading import LoadingLine
+from localspec.tui.widgets.passage import Passage
 from localspec.tui.widgets.prompt import Prompt
 from localspec.tui.widgets.statistics import Statistics
 from localspec.tui.widgets.transcript import Transcript
@@ -136,7 +138,7 @@ async def test_loading_shows_its_progress_while_the_prompt_is_written() -> None:
         await write(pilot, "early")
         await pilot.pause()
         assert "Writing the demo target  ━━━━━━──────────────────   25 %" in screen_text(app)
-        engine.report_load(Loading("target", 1.0))
+        engine.report_load(Loading("Loading the target", 1.0))
         await pilot.press("enter")
         await pilot.pause()
         assert "Loading the target  ━━━━━━━━━━━━━━━━━━━━━━━━  100 %" in screen_text(app)
@@ -147,6 +149,45 @@ async def test_loading_shows_its_progress_while_the_prompt_is_written() -> None:
         assert not app.chat.query_one(LoadingLine).display
         assert LOADED.target_name in screen_text(app)
         assert sent(engine) == (Message("user", "early"),)
+
+
+async def test_a_model_without_a_chat_template_is_answered_for_but_once() -> None:
+    loaded = replace(LOADED, has_chat_template=False, speculation_note="The draft model cannot roll back")
+    engine = ScriptedEngine(load_events=[loaded])
+    app = make_app(engine)
+    async with app.run_test(size=(160, 36)) as pilot:
+        await pilot.pause()
+        engine.report_load(loaded)  # the engine died and came back
+        await pilot.pause()
+        assert screen_text(app).count("no chat template: ChatML is assumed, and the replies may suffer") == 1
+        assert screen_text(app).count("The draft model cannot roll back") == 1
+
+
+async def test_a_model_with_a_chat_template_needs_no_word_about_it() -> None:
+    app = make_app(ScriptedEngine())
+    async with app.run_test(size=WIDE) as pilot:
+        await pilot.pause()
+        assert "template" not in screen_text(app)
+
+
+async def test_links_that_are_defined_at_the_end_of_a_long_reply_are_resolved_when_it_ends() -> None:
+    engine = ScriptedEngine()
+    app = make_app(engine)
+    text = "See [the docs][1].\n\n" + "A paragraph of some words.\n\n" * 60 + "[1]: https://docs.example\n"
+    async with app.run_test(size=(120, 200)) as pilot:
+        await send(pilot, "one")
+        events = complete(text)
+        engine.play(events[:-1])
+        await settle(pilot)
+        assert len(app.chat.query(Passage)) > 1
+        assert "See [the docs][1]." in screen_text(app)
+        engine.play(events[-1:])
+        await settle(pilot)
+        assert "See the docs (https://docs.example)." in screen_text(app)
+        for _ in range(2):  # to the origins and back
+            await pilot.press("ctrl+o")
+        await settle(pilot)
+        assert "See the docs (https://docs.example)." in screen_text(app)
 
 
 async def test_a_notice_and_the_name_of_the_pair_greet_the_user() -> None:

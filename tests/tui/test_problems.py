@@ -66,7 +66,7 @@ async def test_after_the_engine_died_the_next_prompt_just_works() -> None:
         await pilot.press("enter")  # closes the dialog
         await pilot.press("enter")  # sends what came back
         await pilot.pause()
-        engine.report_load(Loading("target", 0.5))  # the engine starts again by itself
+        engine.report_load(Loading("Loading the target", 0.5))  # the engine starts again by itself
         await pilot.pause()
         assert "Loading the target" in screen_text(app)
         engine.report_load(LOADED)
@@ -112,7 +112,7 @@ async def test_a_full_context_offers_a_new_chat() -> None:
         await pilot.pause()
         assert "9000" in screen_text(app)
         assert "8192" in screen_text(app)
-        await pilot.press("enter")  # the first button
+        await pilot.press("tab", "enter")  # the second button: the first loses nothing
         await settle(pilot)
         assert app.chat.session.conversation.exchanges == []
         assert prompt(app) == "two"
@@ -128,7 +128,7 @@ async def test_a_dialog_closes_without_its_remedy() -> None:
         await send(pilot, "one")
         engine.play([Failed("", ContextFullError.for_prompt(9000, 8192))])
         await pilot.pause()
-        await pilot.press("tab", "enter")
+        await pilot.press("enter")
         await pilot.pause()
         assert app.screen is app.chat
         assert len(app.chat.session.conversation.exchanges) == 1

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from localspec.engine.events import Step
 from localspec.engine.requests import Mode
 from localspec.tui.readings import BAR_HEIGHT, Readings, bar_lines, column_lines
-from tests.tui.scripted_engine import GIB, LOADED, Memory, metrics
+from tests.tui.scripted_engine import GIB, LOADED, MEMORY, metrics
 
 BUSY = metrics(n_prompt_tokens=100_000, n_tokens=20_000, n_steps=5000, n_drafted=25_000, n_accepted=15_000, ttft_s=12.3)
 
 
 def readings(**changes: Any) -> Readings:
-    values = Readings(mode=Mode.DRAFT, ceiling=5, next_mode=Mode.DRAFT, loaded=LOADED, memory=Memory())
+    values = Readings(mode=Mode.DRAFT, ceiling=5, next_mode=Mode.DRAFT, loaded=LOADED, memory=MEMORY)
     values.rates.extend([40.0, 50.0])
     values.steps.extend([Step((), (), 5, 5, 0.1)] * 300)
     return replace(values, **changes)
@@ -66,7 +66,7 @@ def test_a_mode_that_comes_next_is_named() -> None:
 
 
 def test_the_memory_of_a_card_is_shown_where_there_is_one() -> None:
-    with_card = readings(memory=Memory(gpu_bytes=12 * GIB))
+    with_card = readings(memory=replace(MEMORY, gpu_bytes=12 * GIB))
     assert any(line.plain.split() == ["GPU", "12.0", "GiB"] for line in column_lines(with_card, 28, 40))
     assert bar_lines(with_card, 76)[2].plain.endswith("GPU        12.0 GiB")
 
@@ -78,7 +78,7 @@ def test_the_rate_is_that_of_now_and_then_the_average() -> None:
 
 @pytest.mark.parametrize("height", range(12, 20))
 def test_a_low_column_loses_names_and_gaps_but_no_number(height: int) -> None:
-    all_rows = readings(metrics=BUSY, next_mode=Mode.PLAIN, memory=Memory(gpu_bytes=GIB))
+    all_rows = readings(metrics=BUSY, next_mode=Mode.PLAIN, memory=replace(MEMORY, gpu_bytes=GIB))
     lines = column_lines(all_rows, 28, height)
     assert len(lines) <= max(height, 12)
     assert "GPU" in lines[-1].plain
@@ -98,7 +98,7 @@ def test_no_line_is_wider_than_the_window_and_no_number_is_cut(
     shown = readings(
         metrics=replace(BUSY, n_prompt_tokens=n_prompt_tokens, ttft_s=ttft_s, recent_tokens_per_second=rate),
         is_running=True,
-        memory=Memory(gpu_bytes=gpu_bytes),
+        memory=replace(MEMORY, gpu_bytes=gpu_bytes),
         next_mode=next_mode,
     )
     bar = bar_lines(shown, width)

@@ -144,7 +144,7 @@ def test_one_reply_at_a_time() -> None:
 
 
 def test_a_prompt_sent_while_the_models_load_waits() -> None:
-    chat = Chat(ScriptedEngine(load_events=[Loading("target", 0.1)]))
+    chat = Chat(ScriptedEngine(load_events=[Loading("Loading the target", 0.1)]))
     chat.session.send("early")
     assert chat.engine.requests == []
     chat.engine.report_load(LOADED)

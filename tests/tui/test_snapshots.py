@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 from textual.pilot import Pilot
@@ -10,9 +11,10 @@ from textual.pilot import Pilot
 from localspec.engine.events import Failed, Loading, Prefilling, Queued
 from localspec.engine.requests import Mode
 from localspec.errors import EngineDiedError
+from localspec.memory.devices import MemoryUse
 from localspec.tui.theme import LIGHT
 from tests.tui.chat_driver import NARROW, WIDE, make_app, send, settle, write
-from tests.tui.scripted_engine import GIB, Memory, ScriptedEngine, finished, reply_events
+from tests.tui.scripted_engine import GIB, MEMORY, ScriptedEngine, finished, reply_events
 
 REPLY = """Speculative decoding lets a **small model** write a few tokens ahead. \
 The large one then checks all of them in *one pass*:
@@ -44,9 +46,9 @@ Picture = Callable[..., bool]
 def picture(snap_compare: Callable[..., bool]) -> Picture:
     """Plays a scene and compares the screen at its end."""
 
-    def compare(scene: Scene, size: tuple[int, int], *, memory: Memory | None = None, loads: bool = True) -> bool:
+    def compare(scene: Scene, size: tuple[int, int], *, memory: MemoryUse = MEMORY, loads: bool = True) -> bool:
         engine = ScriptedEngine() if loads else ScriptedEngine(load_events=[])
-        app = make_app(engine, notice=NOTICE, memory_probe=lambda: memory or Memory())
+        app = make_app(engine, notice=NOTICE, memory_probe=lambda: memory)
 
         async def run_before(pilot: Pilot[None]) -> None:
             await settle(pilot)
@@ -134,7 +136,7 @@ def test_prefill(picture: Picture, size: tuple[int, int]) -> None:
 
 @SIZES
 def test_mid_reply(picture: Picture, size: tuple[int, int]) -> None:
-    assert picture(mid_reply, size, memory=Memory(gpu_bytes=12 * GIB))
+    assert picture(mid_reply, size, memory=replace(MEMORY, gpu_bytes=12 * GIB))
 
 
 @SIZES

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from textual.filter import NoColor
 
-from localspec.tui.app import ChatApp
-from localspec.tui.screenshot import save_svg
 from tests.tui.chat_driver import NARROW, make_app, send, settle
 from tests.tui.scripted_engine import ScriptedEngine, complete
 
@@ -42,16 +38,3 @@ async def test_without_colour_nothing_is_coloured(monkeypatch: pytest.MonkeyPatc
             if colour is not None
         }
         assert colours == {"default"}
-
-
-async def test_a_picture_of_a_chat(tmp_path: Path) -> None:
-    engine = ScriptedEngine()
-    engine.replies.extend([complete("first reply"), complete("second reply")])
-    app: ChatApp = make_app(engine)
-    path = tmp_path / "chat.svg"
-    await save_svg(app, path, (100, 30), prompts=["one", "two"], keys=["ctrl+o"])
-    text = re.sub(r"<[^>]+>", "", path.read_text(encoding="utf-8")).replace("&#160;", " ")
-    for expected in ("one", "reply", "second", "tokens by origin", "localspec chat"):
-        assert expected in text
-    assert len(engine.requests) == 2
-    assert engine.n_closes == 1

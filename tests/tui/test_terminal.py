@@ -37,6 +37,7 @@ def test_keys_text_and_quitting(terminal: Terminal) -> None:
     assert terminal.run("display-message", "-p", "#{alternate_on}").strip() == "1"
     terminal.run("set-option", "remain-on-exit", "on")
     terminal.run("send-keys", "C-q")
+
     terminal.until(terminal.exit_status, "status 0")
 
 

@@ -64,6 +64,7 @@ class ChatScreen(Screen[None]):
         self._bridge = EngineBridge(self.post_message)
         self._view = ChatView(pair, options)
         self._by_origin = False
+        self._modes = {mode: text for mode, text in _MODES.items() if mode is not Mode.DRAFT or pair.draft is not None}
         self.session = Session(engine, pair, options, self._bridge.deliver)
 
     def compose(self) -> ComposeResult:
@@ -99,8 +100,9 @@ class ChatScreen(Screen[None]):
 
     def action_next_mode(self) -> None:
         """Use the next mode, from the next reply on."""
-        modes = list(_MODES)
-        self.use_mode(modes[(modes.index(self.session.mode) + 1) % len(modes)])
+        modes = list(self._modes)
+        at = modes.index(self.session.mode) if self.session.mode in modes else -1
+        self.use_mode(modes[(at + 1) % len(modes)])
 
     def use_mode(self, mode: Mode) -> None:
         """Use a mode from the next reply on."""
@@ -156,7 +158,7 @@ class ChatScreen(Screen[None]):
 
     def commands(self) -> Iterator[SystemCommand]:
         """What the command palette offers."""
-        for mode, help_text in _MODES.items():
+        for mode, help_text in self._modes.items():
             yield SystemCommand(f"Mode: {mode.value}", help_text, lambda mode=mode: self.use_mode(mode))
         yield SystemCommand("Token origins", "Show the replies by token origin, or not", self.action_origins)
         yield SystemCommand("Copy", "The last reply, or a code block of it", self.action_copy)
@@ -236,7 +238,7 @@ class ChatScreen(Screen[None]):
             remedy = _NEW_CHAT
         elif self.session.readiness is Readiness.FAILED:
             remedy = _TRY_AGAIN
-        self.app.push_screen(ProblemDialog(error, remedy=remedy), self._apply)
+        self.app.push_screen(ProblemDialog(error, remedy=remedy, loses_something=remedy == _NEW_CHAT), self._apply)
 
     def _apply(self, remedy: str | None) -> None:
         if remedy == _NEW_CHAT:

@@ -26,10 +26,11 @@ _TITLES: Final[tuple[tuple[type[LocalspecError], str], ...]] = (
 class ProblemDialog(Dialog[str]):
     """Message and hint of an error. Returns `remedy` if the user chose it."""
 
-    def __init__(self, error: LocalspecError, *, remedy: str = "") -> None:
+    def __init__(self, error: LocalspecError, *, remedy: str = "", loses_something: bool = False) -> None:
         super().__init__()
         self._error = error
         self._remedy = remedy
+        self._loses_something = loses_something
 
     def compose(self) -> ComposeResult:
         """The text and the buttons."""
@@ -40,9 +41,13 @@ class ProblemDialog(Dialog[str]):
             if self._error.hint:
                 yield Static(Content(printable(self._error.hint)), classes="hint", markup=False)
             with Horizontal(classes="buttons"):
+                close = Button("Close", id="close", compact=True)
                 if self._remedy:
-                    yield Button(self._remedy, id="remedy", variant="primary", compact=True)
-                yield Button("Close", id="close", compact=True)
+                    remedy = Button(self._remedy, id="remedy", variant="primary", compact=True)
+                    # Enter, typed for something else, presses the first: it must not lose anything.
+                    yield from (close, remedy) if self._loses_something else (remedy, close)
+                else:
+                    yield close
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         """Close with the choice."""

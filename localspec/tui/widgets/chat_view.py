@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
@@ -17,6 +19,8 @@ from localspec.tui.widgets.reply import ReplyView
 from localspec.tui.widgets.statistics import Statistics
 from localspec.tui.widgets.transcript import Transcript
 from localspec.tui.widgets.welcome import Welcome
+
+_NO_TEMPLATE: Final = "The target carries no chat template: ChatML is assumed, and the replies may suffer."
 
 
 class ChatView(Vertical):
@@ -57,7 +61,8 @@ class ChatView(Vertical):
                 self._loading_line.hide()
                 self._welcome.show_loaded(report)
                 self._statistics.show_loaded(report)
-                self.transcript.note(report.speculation_note)
+                template_note = "" if report.has_chat_template else _NO_TEMPLATE
+                self.transcript.note("\n".join(filter(None, (report.speculation_note, template_note))))
             case LoadFailed():
                 self._loading_line.hide()
 

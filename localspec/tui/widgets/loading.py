@@ -11,7 +11,6 @@ from localspec.printable import printable
 from localspec.tui.gauges import progress_bar
 
 _BAR_WIDTH: Final = 24
-_PARTS: Final = {"target": "Loading the target", "draft": "Loading the draft model"}
 
 
 class LoadingLine(Widget):
@@ -24,8 +23,7 @@ class LoadingLine(Widget):
 
     def show(self, what: str, fraction: float) -> None:
         """`fraction` (0 to 1) of `what` is loaded."""
-        what = printable(what)
-        self._what = _PARTS.get(what, what[:1].upper() + what[1:])
+        self._what = printable(what)
         self._fraction = fraction
         self.display = True
         self.refresh()

@@ -10,8 +10,10 @@ from textual.content import Content
 from textual.widgets import Static
 
 from localspec.engine.events import FinishReason, TextSpan
+from localspec.printable import printable
 from localspec.tui import figures
 from localspec.tui.conversation import Outcome, Reply
+from localspec.tui.markdown_text import link_definitions
 from localspec.tui.origins import OriginPieces
 from localspec.tui.pieces import MarkdownPieces, Pieces
 from localspec.tui.widgets.passage import Passage
@@ -27,7 +29,7 @@ class ReplyView(Vertical):
         super().__init__()
         self.reply = reply
         self._by_origin = by_origin
-        self._pieces: Pieces = OriginPieces() if by_origin else MarkdownPieces()
+        self._pieces = self._new_pieces()
         self._last: Passage | None = None
         self._is_composed = False
         self._status = Static(classes="status", markup=False)
@@ -64,7 +66,7 @@ class ReplyView(Vertical):
         self._by_origin = by_origin
         self.query(Passage).remove()
         self._last = None
-        self._pieces = OriginPieces() if by_origin else MarkdownPieces()
+        self._pieces = self._new_pieces()
         self.grow(self.reply.spans)
 
     def show_status(self, text: str) -> None:
@@ -78,6 +80,19 @@ class ReplyView(Vertical):
         """How the reply ended."""
         self.set_class(self.reply.outcome is Outcome.FAILED, "-failed")
         self.show_status(summary(self.reply))
+        self._resolve_links()
+
+    def _resolve_links(self) -> None:
+        """Models define their links at the end, where the passages above could not know them."""
+        if self._last is not None and not self._by_origin and link_definitions(printable(self.reply.text)):
+            for passage, typeset in zip(self.query(Passage), self._new_pieces().feed(self.reply.spans), strict=True):
+                passage.show(typeset)
+
+    def _new_pieces(self) -> Pieces:
+        if self._by_origin:
+            return OriginPieces()
+        is_complete = self.reply.outcome is not Outcome.OPEN
+        return MarkdownPieces(link_definitions(printable(self.reply.text)) if is_complete else None)
 
 
 def summary(reply: Reply) -> str:

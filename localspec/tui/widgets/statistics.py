@@ -14,7 +14,8 @@ from textual.widget import Widget
 from localspec.engine.events import Loaded, Step
 from localspec.engine.metrics import RequestMetrics
 from localspec.engine.requests import Mode
-from localspec.tui.options import MemoryFigures, MemoryProbe
+from localspec.memory.devices import MemoryUse
+from localspec.tui.options import MemoryProbe
 from localspec.tui.readings import BAR_HEIGHT, Readings, bar_lines, column_lines
 
 _log = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ class Statistics(Widget):
     class MemoryRead(Message, bubble=False):
         """The answer of the memory probe."""
 
-        def __init__(self, memory: MemoryFigures | None) -> None:
+        def __init__(self, memory: MemoryUse | None) -> None:
             super().__init__()
             self.memory = memory
 
@@ -98,7 +99,7 @@ class Statistics(Widget):
         return Content("\n").join(lines)
 
     def _probe(self) -> None:
-        memory: MemoryFigures | None
+        memory: MemoryUse | None
         try:
             memory = self._memory_probe()
         except Exception:
