@@ -31,7 +31,8 @@ LoadListener = Callable[[LoadEvent], None]
 _CLOSE_TIMEOUT_S: Final = 5.0
 # What the user sets goes before these. No debugger on a failed assertion; numpy's own threads, which the engine has no
 # use for, stay off its cores; and OpenMP threads that wait for each other yield as soon as on a machine that is shared
-# (libgomp's own figure for one): with another busy process on the cores, decoding on the CPU is twice as fast for it.
+# (libgomp's own figure for one): beside busy processes decoding on two cores was 1.1 to 3 times as fast for it, alone
+# the same.
 _WORKER_ENVIRONMENT: Final = {"GGML_NO_BACKTRACE": "1", "OPENBLAS_NUM_THREADS": "1", "GOMP_SPINCOUNT": "1000"}
 # How the worker's log lines begin; what becomes an error for the user is not also a line on the screen.
 _LOG_LEVELS: Final = {"INFO": logging.INFO, "WARNING": logging.INFO, "ERROR": logging.WARNING}
