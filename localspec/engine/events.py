@@ -12,6 +12,7 @@ from enum import StrEnum
 from localspec.engine.metrics import RequestMetrics
 from localspec.engine.requests import Mode
 from localspec.errors import LocalspecError
+from localspec.speculative.drafter import DraftSource
 from localspec.speculative.rejection import Origin
 
 
@@ -33,13 +34,17 @@ class TextSpan:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one step did: `n_draft` tokens were proposed, `n_accepted` kept, `tokens` committed (one more, or a cut)."""
+    """What one step did: `n_draft` tokens were proposed, `n_accepted` kept, `tokens` committed (one more, or a cut).
+
+    `source` is who drafted; None in a plain step.
+    """
 
     tokens: tuple[int, ...]
     origins: tuple[Origin, ...]
     n_draft: int
     n_accepted: int
     step_s: float
+    source: DraftSource | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from localspec.engine.calibration import measure_pass_times
 from localspec.engine.events import Loaded, Loading
 from localspec.engine.prompts import PromptEncoder
 from localspec.engine.requests import DEFAULT_N_CTX, MAX_NUM_SPECULATIVE_TOKENS, ModelSpec, PairSpec
@@ -21,6 +22,7 @@ from localspec.memory.devices import available_host_bytes
 from localspec.memory.estimate import least_kv_bytes
 from localspec.models.compat import refuse_unless_generative, require_compatible
 from localspec.models.gguf import GgufHeader, read_header
+from localspec.speculative.pass_times import PassTimes
 
 logger = logging.getLogger(__name__)
 
@@ -33,11 +35,15 @@ _RECURRENT_SNAPSHOTS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model and its context. `max_rollback`: tokens that a rollback can drop; None: any number, 0: none."""
+    """A model and its context. `max_rollback`: tokens that a rollback can drop; None: any number, 0: none.
+
+    `pass_times` were measured after loading.
+    """
 
     model: Model
     context: Context
     max_rollback: int | None
+    pass_times: PassTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +139,8 @@ class _Loader:
                 n_threads=self._spec.n_threads,
                 n_recurrent_snapshots=_RECURRENT_SNAPSHOTS,
             ) as context:
-                yield LoadedModel(model, context, context.probe_rollback())
+                max_rollback = context.probe_rollback()
+                yield LoadedModel(model, context, max_rollback, measure_pass_times(context, n_outputs_max))
 
 
 def _unpack(spec: ModelSpec, on_loading: OnLoading) -> None:

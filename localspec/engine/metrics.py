@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+import itertools
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
+
+from localspec.speculative.drafter import DraftSource
 
 _RECENT_WINDOW_S: Final = 2.0
 
@@ -28,7 +31,11 @@ class RequestMetrics:
     n_plain_steps: int  # steps without a draft
     n_drafted: int
     n_accepted: int
+    n_lookup_steps: int  # of the steps with a draft: those that copied it from the text so far
+    n_lookup_drafted: int
+    n_lookup_accepted: int
     acceptance_histogram: tuple[int, ...]  # [j]: steps with a draft that accepted exactly j
+    rejection_histogram: tuple[int, ...]  # [j]: of these, those that rejected the token after the j
     ttft_s: float | None
     tpot_s: float | None
     tokens_per_second: float | None
@@ -37,7 +44,9 @@ class RequestMetrics:
     itl_p95_s: float | None
     prefill_s: float
     draft_s: float
+    draft_pass_s: float
     verify_s: float
+    judge_s: float
     overhead_s: float
     step_s: float
     elapsed_s: float
@@ -53,6 +62,27 @@ class RequestMetrics:
         return 1 + self.n_accepted / self.n_steps if self.n_steps else None
 
     @property
+    def acceptance_by_position(self) -> tuple[float | None, ...]:
+        """[i]: of the drafts whose first i tokens were accepted and that had another, the share that kept that one.
+
+        None where no draft got so far.
+        """
+        reached = list(itertools.accumulate(reversed(self.acceptance_histogram)))[::-1]  # [j]: accepted at least j
+        kept = [*reached[1:], 0][: len(reached)]
+        tests = [k + r for k, r in zip(kept, self.rejection_histogram, strict=True)]
+        return tuple(k / n if n else None for k, n in zip(kept, tests, strict=True))
+
+    @property
+    def n_raw_tokens(self) -> int:
+        """Rows that the target evaluated in its steps: one per step and one per drafted token."""
+        return self.n_steps + self.n_drafted
+
+    @property
+    def discarded_share(self) -> float | None:
+        """Share of these rows whose token was thrown away."""
+        return (self.n_drafted - self.n_accepted) / self.n_raw_tokens if self.n_raw_tokens else None
+
+    @property
     def n_context_tokens(self) -> int:
         """Tokens of the context in use: prompt and reply."""
         return self.n_prompt_tokens + self.n_tokens
@@ -64,7 +94,15 @@ class RequestMetrics:
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, the derived numbers included, ready for JSON."""
-        derived = ("draft_acceptance_rate", "mean_acceptance_length", "n_context_tokens", "overhead_share")
+        derived = (
+            "draft_acceptance_rate",
+            "mean_acceptance_length",
+            "acceptance_by_position",
+            "n_raw_tokens",
+            "discarded_share",
+            "n_context_tokens",
+            "overhead_share",
+        )
         return dataclasses.asdict(self) | {name: getattr(self, name) for name in derived}
 
 
@@ -78,11 +116,14 @@ class MetricsRecorder:
         self._last_at: float | None = None
         self._n_prompt = self._n_cached = self._n_tokens = self._n_first = 0
         self._n_steps = self._n_plain_steps = self._n_drafted = self._n_accepted = 0
+        self._n_lookup_steps = self._n_lookup_drafted = self._n_lookup_accepted = 0
         self._histogram: list[int] = []
+        self._rejections: list[int] = []
         self._gaps: list[float] = []  # sorted: a percentile is an index
         self._recent: deque[tuple[float, int]] = deque()
         self._n_recent = 0
-        self._prefill_s = self._draft_s = self._verify_s = self._overhead_s = self._step_s = 0.0
+        self._prefill_s = self._draft_s = self._draft_pass_s = self._verify_s = self._judge_s = 0.0
+        self._overhead_s = self._step_s = 0.0
 
     def prompt(self, n_tokens: int, n_cached: int) -> None:
         """The prompt was tokenized and `n_cached` of its tokens were found in the cache."""
@@ -98,22 +139,37 @@ class MetricsRecorder:
         n_tokens: int,
         n_draft: int,
         n_accepted: int,
+        source: DraftSource | None,
         draft_s: float,
+        draft_pass_s: float,
         verify_s: float,
-        native_s: float,
+        judge_s: float,
         step_s: float,
     ) -> None:
-        """A step committed `n_tokens`. `native_s` of its `step_s` were spent in llama.cpp's forward passes."""
+        """A step committed `n_tokens`.
+
+        Of its `step_s`, `draft_s` went into drafting (`draft_pass_s` of it into the draft model's forward passes),
+        `verify_s` into the target's forward pass, `judge_s` into sampling from its rows and verification.
+        """
         self._n_steps += 1
         self._draft_s += draft_s
+        self._draft_pass_s += draft_pass_s
         self._verify_s += verify_s
+        self._judge_s += judge_s
         self._step_s += step_s
-        self._overhead_s += max(0.0, step_s - native_s)
+        self._overhead_s += max(0.0, step_s - verify_s - draft_pass_s)
         if n_draft:
             self._n_drafted += n_draft
             self._n_accepted += n_accepted
-            self._histogram.extend([0] * (n_accepted + 1 - len(self._histogram)))
+            missing = n_accepted + 1 - len(self._histogram)
+            self._histogram.extend([0] * missing)
+            self._rejections.extend([0] * missing)
             self._histogram[n_accepted] += 1
+            self._rejections[n_accepted] += n_accepted < n_draft
+            if source is DraftSource.LOOKUP:
+                self._n_lookup_steps += 1
+                self._n_lookup_drafted += n_draft
+                self._n_lookup_accepted += n_accepted
         else:
             self._n_plain_steps += 1
         self._emitted(n_tokens)
@@ -147,7 +203,11 @@ class MetricsRecorder:
             n_plain_steps=self._n_plain_steps,
             n_drafted=self._n_drafted,
             n_accepted=self._n_accepted,
+            n_lookup_steps=self._n_lookup_steps,
+            n_lookup_drafted=self._n_lookup_drafted,
+            n_lookup_accepted=self._n_lookup_accepted,
             acceptance_histogram=tuple(self._histogram),
+            rejection_histogram=tuple(self._rejections),
             ttft_s=None if self._first_at is None else self._first_at - self._accepted_at,
             tpot_s=tpot,
             tokens_per_second=1 / tpot if tpot else None,
@@ -156,7 +216,9 @@ class MetricsRecorder:
             itl_p95_s=self._percentile(0.95),
             prefill_s=self._prefill_s,
             draft_s=self._draft_s,
+            draft_pass_s=self._draft_pass_s,
             verify_s=self._verify_s,
+            judge_s=self._judge_s,
             overhead_s=self._overhead_s,
             step_s=self._step_s,
             elapsed_s=now - self._accepted_at,

@@ -27,15 +27,17 @@ __all__ = [
 ]
 
 DEFAULT_N_CTX: Final = 8192
-DEFAULT_NUM_SPECULATIVE_TOKENS: Final = 5
+# The adaptive draft length stays below it where longer drafts do not pay.
+DEFAULT_NUM_SPECULATIVE_TOKENS: Final = 16
 MAX_NUM_SPECULATIVE_TOKENS: Final = 32
 
 _request_numbers = itertools.count(1)
 
 
 class Mode(StrEnum):
-    """Where drafts come from."""
+    """Where drafts come from. `AUTO`: the draft model or the text so far, whichever promises more at each step."""
 
+    AUTO = "auto"
     DRAFT = "draft"
     LOOKUP = "lookup"
     PLAIN = "plain"
@@ -67,14 +69,18 @@ class RawPrompt:
 class GenerateRequest:
     """One reply to generate. `max_tokens` None means: until the model ends or the context is full.
 
+    `num_speculative_tokens` is the ceiling of the draft model's drafts; copies may be longer, since they cost nothing
+    to draft. With `fixed_length` every draft, copies too, has that length, whatever it brings.
+
     Raises:
-        UsageError: a number is out of range.
+        UsageError: a number is out of range, or `auto` with a fixed length.
     """
 
     prompt: ChatPrompt | RawPrompt
     sampling: SamplingParams = field(default_factory=SamplingParams)
-    mode: Mode = Mode.DRAFT
+    mode: Mode = Mode.AUTO
     num_speculative_tokens: int = DEFAULT_NUM_SPECULATIVE_TOKENS
+    fixed_length: bool = False
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     request_id: str = field(default_factory=lambda: f"r{next(_request_numbers)}")
@@ -84,7 +90,12 @@ class GenerateRequest:
             raise UsageError(
                 f"num_speculative_tokens is {self.num_speculative_tokens}; "
                 f"it must be between 0 and {MAX_NUM_SPECULATIVE_TOKENS}.",
-                hint="4 to 8 suits most pairs; 0 turns speculation off.",
+                hint="It is the most that is drafted at once; 0 turns speculation off.",
+            )
+        if self.fixed_length and self.mode is Mode.AUTO:
+            raise UsageError(
+                "Mode auto chooses the length of every draft; it cannot be fixed.",
+                hint="Use mode draft or lookup with a fixed length.",
             )
         if self.max_tokens is not None and self.max_tokens < 1:
             raise UsageError(
@@ -125,6 +136,7 @@ class PairSpec:
     """Everything that the engine needs to load a target and, maybe, its draft model.
 
     `n_ctx` None: the target's training context, at most DEFAULT_N_CTX. `n_threads` None: one per physical core.
+    Prompt lookup matches n-grams of `lookup_min_ngram` to `lookup_max_ngram` tokens.
     """
 
     name: str
@@ -132,3 +144,5 @@ class PairSpec:
     draft: ModelSpec | None = None
     n_ctx: int | None = None
     n_threads: int | None = None
+    lookup_min_ngram: int = 2
+    lookup_max_ngram: int = 4

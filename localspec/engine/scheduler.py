@@ -21,8 +21,10 @@ from localspec.errors import ContextFullError, EngineError, LocalspecError, Usag
 from localspec.llama.draft_model import DraftModelDrafter
 from localspec.llama.sampler import SamplerChain
 from localspec.llama.sequence_cache import SequenceCache
-from localspec.speculative.draft_length import FixedDraftLength
-from localspec.speculative.drafter import Drafter, NoDrafter
+from localspec.speculative.drafter import Drafter, DraftSource
+from localspec.speculative.evidence import Evidence
+from localspec.speculative.expected_gain import ExpectedGain
+from localspec.speculative.policy import DraftPolicy, FixedLength
 from localspec.speculative.prompt_lookup import PromptLookup
 from localspec.speculative.step import SpeculativeStep
 
@@ -56,6 +58,7 @@ class Scheduler:
         self._waiting: deque[_Waiting] = deque()
         self._active: list[ActiveSequence] = []
         self._slot_of: dict[str, _Slot] = {}
+        self._evidence = Evidence(pair.target.pass_times, pair.draft.pass_times if pair.draft else None)
         for model in (pair.target, pair.draft):
             if model is not None:
                 model.context.clear_all()
@@ -63,7 +66,7 @@ class Scheduler:
             _Slot(
                 target=SequenceCache(pair.target.context, seq_id),
                 draft=SequenceCache(pair.draft.context, seq_id) if pair.draft else None,
-                lookup=PromptLookup(),
+                lookup=PromptLookup(pair.spec.lookup_min_ngram, pair.spec.lookup_max_ngram),
             )
             for seq_id in range(n_slots)
         ]
@@ -113,7 +116,7 @@ class Scheduler:
         for sequence in sorted(self._active, key=lambda each: each.n_pending):
             room = context.n_batch - context.n_pending
             with self._guarded(sequence):
-                if sequence.prefill_draft() and sequence.n_pending <= self._most_pending(room):
+                if sequence.prefill_drafters() and sequence.n_pending <= self._most_pending(room):
                     drafted_s = self._draft_native_s()
                     sequence.propose(room)
                     stepping.append((sequence, self._draft_native_s() - drafted_s))
@@ -121,6 +124,7 @@ class Scheduler:
                     prefilling.append((sequence, sequence.add_prefill(room)))
         if not context.n_pending:
             return
+        n_rows = context.n_pending
         started = time.perf_counter()
         try:
             context.decode()
@@ -134,7 +138,9 @@ class Scheduler:
             self._emit(sequence.prefilling())
         for sequence, drafted_s in stepping:
             with self._guarded(sequence):
-                events = sequence.verify(decode_s=decode_s, native_s=decode_s + drafted_s, batch_width=batch_width)
+                events = sequence.verify(
+                    decode_s=decode_s, draft_pass_s=drafted_s, n_rows=n_rows, batch_width=batch_width
+                )
                 self._deliver(sequence, events)
 
     def _most_pending(self, room: int) -> int:
@@ -188,8 +194,15 @@ class Scheduler:
 
         with ExitStack() as owned:
             sampler = owned.enter_context(SamplerChain(target, request.sampling, n_ctx=n_ctx, seed=waiting.seed))
-            drafter = owned.enter_context(closing(self._drafter(waiting, slot, n_ctx, rng)))
-            speculation = SpeculativeStep(drafter, FixedDraftLength(request.num_speculative_tokens), ends_generation)
+            drafters = self._drafters(waiting, slot, n_ctx, rng)
+            for drafter in drafters.values():
+                owned.enter_context(closing(drafter))
+            speculation = SpeculativeStep(
+                drafters,
+                self._policy(request, drafters),
+                ends_generation,
+                rows_are_memoryless=sampler.is_memoryless,
+            )
             sequence = ActiveSequence(
                 request,
                 prompt=prompt,
@@ -205,27 +218,47 @@ class Scheduler:
             owned.pop_all()  # the sequence closes them from now on
         return sequence
 
-    def _drafter(self, waiting: _Waiting, slot: _Slot, n_ctx: int, rng: random.Random) -> Drafter:
-        pair, request = self._pair, waiting.request
-        mode, _ = self._mode_of(request)
-        if mode is Mode.PLAIN:
-            return NoDrafter()
-        if pair.draft is None or slot.draft is None or mode is Mode.LOOKUP:
-            return slot.lookup
-        target = pair.target.model
+    def _policy(self, request: GenerateRequest, drafters: dict[DraftSource, Drafter]) -> DraftPolicy:
+        if request.fixed_length or not drafters:
+            source = next(iter(drafters), DraftSource.LOOKUP)
+            return FixedLength(source, request.num_speculative_tokens if drafters else 0)
+        ceiling = request.num_speculative_tokens
+        return ExpectedGain(
+            self._evidence,
+            drafters,
+            greedy=request.sampling.greedy,
+            ceiling=ceiling,
+            copy_ceiling=MAX_NUM_SPECULATIVE_TOKENS if ceiling else 0,
+        )
+
+    def _drafters(self, waiting: _Waiting, slot: _Slot, n_ctx: int, rng: random.Random) -> dict[DraftSource, Drafter]:
+        mode, _ = self._mode_of(waiting.request)
+        drafters: dict[DraftSource, Drafter] = {}
+        if mode in (Mode.AUTO, Mode.LOOKUP):
+            drafters[DraftSource.LOOKUP] = slot.lookup
+        if mode in (Mode.AUTO, Mode.DRAFT) and slot.draft is not None:
+            drafters[DraftSource.MODEL] = self._draft_model(waiting, slot.draft, n_ctx, rng)
+        return drafters
+
+    def _draft_model(
+        self, waiting: _Waiting, cache: SequenceCache, n_ctx: int, rng: random.Random
+    ) -> DraftModelDrafter:
+        target, sampling = self._pair.target.model, waiting.request.sampling
         # Token ids are shared, so the request's transforms are those over the target's vocabulary, as far as both have
         # it: the models may differ in padding, in what ends a reply, and in the text of their first few tokens.
-        n_vocab = min(pair.draft.model.n_vocab, target.n_vocab)
+        n_vocab = min(cache.context.n_vocab, target.n_vocab)
         make_sampler = functools.partial(
-            SamplerChain, target, request.sampling, n_ctx=n_ctx, seed=waiting.seed, n_vocab=n_vocab
+            SamplerChain, target, sampling, n_ctx=n_ctx, seed=waiting.seed, n_vocab=n_vocab
         )
         ends_generation = target.end_of_generation.__contains__
-        return DraftModelDrafter(slot.draft, make_sampler, rng, ends_generation=ends_generation)
+        return DraftModelDrafter(cache, make_sampler, rng, greedy=sampling.greedy, ends_generation=ends_generation)
 
     def _mode_of(self, request: GenerateRequest) -> tuple[Mode, str]:
         """The mode that will run, and why it is another than the one asked for, if it is."""
         if request.mode is not Mode.PLAIN and self._pair.target.max_rollback == 0:
             return Mode.PLAIN, f"{self._pair.speculation_note}."
+        if request.mode is Mode.AUTO and self._pair.draft is None:
+            return Mode.LOOKUP, ""
         if request.mode is Mode.DRAFT and self._pair.draft is None:
             note = self._pair.speculation_note or "No draft model is loaded"
             return Mode.LOOKUP, f"{note}; drafts are copied from the text so far (lookup)."

@@ -63,14 +63,14 @@ class ActiveSequence:
         self._step_started = 0.0
         cache.keep_common_prefix(prompt)
         sampler.accept_prompt(prompt)
-        speculation.drafter.start(prompt)
-        self._drafter_is_ready = False
+        speculation.start(prompt)
+        self._drafters_are_ready = False
         self._n_cached = cache.n_past
         metrics.prompt(len(prompt), self._n_cached)
 
     def close(self) -> None:
         """Free what belongs to the request; the caches stay."""
-        self.speculation.drafter.close()
+        self.speculation.close()
         self._sampler.close()
 
     # --- prefill -------------------------------------------------------------------------------------------------
@@ -80,12 +80,12 @@ class ActiveSequence:
         """Tokens of the history that the target has not seen: 1 between steps, more during prefill."""
         return len(self.history) - self.cache.n_past
 
-    def prefill_draft(self) -> bool:
-        """Let the drafter read a chunk of the prompt; True when it has nothing left to read."""
-        if not self._drafter_is_ready:
+    def prefill_drafters(self) -> bool:
+        """Let the drafters read a chunk of the prompt; True when they have nothing left to read."""
+        if not self._drafters_are_ready:
             n_batch = self.cache.context.n_batch
-            self._drafter_is_ready = self.speculation.drafter.prefill(self.history, n_batch) == 0
-        return self._drafter_is_ready
+            self._drafters_are_ready = self.speculation.prefill(self.history, n_batch) == 0
+        return self._drafters_are_ready
 
     def prefilling(self) -> Prefilling:
         """How far the prompt is."""
@@ -100,7 +100,7 @@ class ActiveSequence:
     def prefilled(self, n_tokens: int, seconds: float) -> None:
         """The chunk was decoded."""
         chunk = self.history[self.cache.n_past :][:n_tokens]
-        self.speculation.drafter.observe(chunk, self.cache.n_past, self._first_row)
+        self.speculation.observe(chunk, self.cache.n_past, self._first_row)
         self.cache.confirm(chunk)
         self.metrics.prefilled(seconds)
 
@@ -124,14 +124,17 @@ class ActiveSequence:
         """`TargetRows`: the token is committed."""
         self._sampler.accept(token)
 
-    def verify(self, *, decode_s: float, native_s: float, batch_width: int) -> tuple[RequestEvent, ...]:
+    def verify(
+        self, *, decode_s: float, draft_pass_s: float, n_rows: int, batch_width: int
+    ) -> tuple[RequestEvent, ...]:
         """Judge the draft by the rows just decoded, commit, and tell what happened.
 
-        `decode_s`: the target's forward pass; `native_s`: all time of this step inside forward passes.
+        `decode_s`: the target's forward pass, of `n_rows` rows for `batch_width` sequences; `draft_pass_s`: those of
+        the draft model in this step.
         """
         draft, n_history = self._draft, len(self.history)
         decoded_tokens = [*self.history[self.cache.n_past :], *draft.tokens]
-        self.speculation.drafter.observe(decoded_tokens, self.cache.n_past, self._first_row)
+        self.speculation.observe(decoded_tokens, self.cache.n_past, self._first_row)
         self.cache.confirm(decoded_tokens)
         try:
             verification = self.speculation.verify(draft, self, self._rng)
@@ -139,7 +142,9 @@ class ActiveSequence:
             self._draft = EMPTY_DRAFT
         self.history.extend(verification.tokens)
         self.cache.rollback(n_history + verification.n_accepted)
-        outcome = self.speculation.record(decode_s, batch_width)
+        outcome = self.speculation.record(
+            decode_s, n_rows=n_rows, n_other_rows=n_rows - len(decoded_tokens), batch_width=batch_width
+        )
 
         spans, n_kept, reason = self._release(verification)
         step_s = time.perf_counter() - self._step_started
@@ -147,9 +152,11 @@ class ActiveSequence:
             n_tokens=n_kept,
             n_draft=len(draft),
             n_accepted=verification.n_accepted,
+            source=outcome.source,
             draft_s=outcome.draft_s,
+            draft_pass_s=draft_pass_s,
             verify_s=decode_s,
-            native_s=native_s,
+            judge_s=outcome.verify_s - decode_s,
             step_s=step_s,
         )
         step = Step(
@@ -158,6 +165,7 @@ class ActiveSequence:
             n_draft=len(draft),
             n_accepted=verification.n_accepted,
             step_s=step_s,
+            source=outcome.source,
         )
         decoded = StepDecoded(self.request.request_id, spans, step, self.metrics.snapshot())
         if reason is None:

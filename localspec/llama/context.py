@@ -77,6 +77,7 @@ class Context:
         self.n_ctx: int = min(n_ctx, llama_cpp.llama_n_ctx(self._handle))  # llama.cpp rounds up
         self.n_vocab = model.n_vocab
         self._row_type: Any = ctypes.c_float * self.n_vocab
+        self._rows: dict[int, NDArray[np.float32]] = {}  # views of logits, by address
         self.n_batch: int = llama_cpp.llama_n_batch(self._handle)
         self.n_recurrent_snapshots: int = llama_cpp.llama_n_rs_seq(self._handle)
         self.native_s = 0.0
@@ -139,8 +140,12 @@ class Context:
         pointer = llama_cpp.llama_get_logits_ith(self._handle, row)
         if not pointer:
             raise EngineError(f"Row {row} of the batch has no logits.")
-        values: Any = self._row_type.from_address(ctypes.addressof(pointer.contents))
-        return np.frombuffer(values, np.float32)
+        address = ctypes.addressof(pointer.contents)
+        view = self._rows.get(address)
+        if view is None:  # rows stay where they are: a view of each is made once
+            values: Any = self._row_type.from_address(address)
+            view = self._rows[address] = np.frombuffer(values, np.float32)
+        return view
 
     # --- the cache -----------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from localspec.errors import LocalspecError
 from localspec.llama.sampler import SamplerChain
 from localspec.llama.sequence_cache import SequenceCache
 from localspec.speculative.distribution import RandomSource, TokenDistribution
-from localspec.speculative.drafter import EMPTY_DRAFT, Draft
+from localspec.speculative.drafter import EMPTY_DRAFT, Draft, WantsAnother, always
 
 logger = logging.getLogger(__name__)
 
@@ -23,10 +23,13 @@ class DraftModelDrafter:
         make_sampler: Callable[[], SamplerChain],
         rng: RandomSource,
         *,
+        greedy: bool,
         ends_generation: Callable[[int], bool],
     ) -> None:
+        """`make_sampler` makes the request's chain; `greedy` says whether it leaves one token."""
         self._cache = cache
         self._rng = rng
+        self._is_greedy = greedy
         self._ends_generation = ends_generation
         # Where samplers have state, one follows the committed text and a second runs ahead over the draft.
         self._committed = make_sampler()
@@ -58,7 +61,11 @@ class DraftModelDrafter:
         self._cache.feed(chunk, n_outputs=0)
         return n_pending - n
 
-    def propose(self, history: Sequence[int], n_draft: int) -> Draft:
+    def n_unread(self, history: Sequence[int]) -> int:
+        """What the cache lacks: one token, or two after a draft that was accepted whole; more after a rest."""
+        return len(history) - self._cache.n_past
+
+    def propose(self, history: Sequence[int], n_draft: int, wants_another: WantsAnother = always) -> Draft:
         """Sample up to `n_draft` tokens after `history`; an end-of-generation token is the last."""
         n_draft = min(n_draft, self._cache.context.n_ctx - len(history))
         if n_draft <= 0 or self._has_given_up:
@@ -69,11 +76,15 @@ class DraftModelDrafter:
         try:
             pending = self._catch_up(history)
             while pending:
-                distribution = self._next(pending)
+                self._cache.feed(pending, n_outputs=1)
+                logits = self._cache.context.logits(len(pending) - 1)
+                distribution = self._ahead.distribution(logits)
                 token = distribution.sample(self._rng)
                 tokens.append(token)
                 distributions.append(distribution)
-                if len(tokens) == n_draft or self._ends_generation(token):
+                # A greedy draft is certain of itself by construction: how sure the model is, its logits tell.
+                confidence = self._ahead.confidence(logits) if self._is_greedy else distribution.probability(token)
+                if not wants_another(confidence) or len(tokens) == n_draft or self._ends_generation(token):
                     break
                 if self._ahead is not self._committed:
                     self._ahead.accept(token)
@@ -82,7 +93,7 @@ class DraftModelDrafter:
             # A draft model that fails costs speed; the reply is the target's.
             self._has_given_up = True
             logger.warning("The draft model stops drafting for this reply: %s", error)
-        if all(each.is_one_hot for each in distributions):
+        if self._is_greedy or all(each.is_one_hot for each in distributions):
             return Draft(tuple(tokens))
         return Draft(tuple(tokens), tuple(distributions))
 
@@ -99,10 +110,6 @@ class DraftModelDrafter:
         # One token, or two when the last draft was accepted whole: the model has not seen its own last token.
         pending = list(history[cache.n_past :])
         return pending if self._can_read(pending) else []
-
-    def _next(self, pending: Sequence[int]) -> TokenDistribution:
-        self._cache.feed(pending, n_outputs=1)
-        return self._ahead.distribution(self._cache.context.logits(len(pending) - 1))
 
     def _can_read(self, tokens: Sequence[int]) -> bool:
         """False where the text has a token that only the target's larger vocabulary knows: no draft can follow it."""

@@ -54,11 +54,12 @@ class TokenDistribution:
             ValueError: the shapes differ, a logit is NaN or +inf, or every token is impossible.
         """
         ids, scores = _paired(ids, logits)
-        highest = float(scores.max())
+        highest = float(scores[scores.argmax()])  # NaN counts as the largest
         if not math.isfinite(highest):
             problem = "no token is possible" if highest == -math.inf else f"the highest is {highest}"
             raise ValueError(f"{scores.size} logits make no distribution: {problem}.")
-        return cls._from_weights(ids, np.exp(scores - highest))
+        scores -= highest
+        return cls._from_weights(ids, np.exp(scores, out=scores))
 
     @classmethod
     def from_probabilities(cls, ids: npt.ArrayLike, probs: npt.ArrayLike) -> Self:
@@ -77,11 +78,10 @@ class TokenDistribution:
 
     @classmethod
     def _from_weights(cls, ids: TokenIds, weights: Probabilities) -> Self:
-        probs = weights / weights.sum()
-        possible = probs > 0.0  # after the division, which can take the smallest weights to 0
-        if possible.all():
-            return cls(ids, probs)
-        return cls(ids[possible], probs[possible])
+        probs = weights / np.add.reduce(weights)
+        # Zeros are dropped after the division, which can take the smallest weights to 0.
+        possible = probs.nonzero()[0]
+        return cls(ids, probs) if possible.size == probs.size else cls(ids[possible], probs[possible])
 
     @property
     def ids(self) -> TokenIds:
@@ -122,12 +122,16 @@ class TokenDistribution:
         # u < 1 keeps the product below the last entry, also in floating point: the index is always in range.
         return int(self._ids[cumulative.searchsorted(rng.random() * cumulative[-1], side="right")])
 
-    def residual(self, draft: TokenDistribution) -> TokenDistribution | None:
-        """Normalised max(0, self - draft): what is left of the target once `draft` has had its share.
+    def excess(self, draft: TokenDistribution, weight: float = 1.0) -> Probabilities:
+        """max(0, weight * self - draft), token by token in an order of our own, [n]."""
+        return np.maximum(weight * self._probs - draft._probabilities_of(self._ids), 0.0)
+
+    def residual(self, draft: TokenDistribution, weight: float = 1.0) -> TokenDistribution | None:
+        """Normalised `excess`: what is left of the target once `draft` has had its share.
 
         None when nothing is left: no token is more probable here than in `draft`.
         """
-        excess = np.maximum(self._probs - draft._probabilities_of(self._ids), 0.0)
+        excess = self.excess(draft, weight)
         return self._from_weights(self._ids, excess) if excess.any() else None
 
     def without(self, token: int) -> TokenDistribution | None:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final, Protocol
 
 from localspec.speculative.distribution import TokenDistribution
+
+
+class DraftSource(StrEnum):
+    """The kinds of drafters."""
+
+    MODEL = "model"  # a draft model
+    LOOKUP = "lookup"  # a copy from the text so far
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +47,22 @@ class Draft:
 
 EMPTY_DRAFT: Final = Draft(())
 
+WantsAnother = Callable[[float], bool]
+"""Told how sure the drafter was of the token that it has just drafted (0 to 1); says whether to draft one more."""
+
+
+def always(confidence: float) -> bool:  # noqa: ARG001 - the signature of `WantsAnother`
+    """Up to the limit, whatever the drafter thinks of its tokens."""
+    return True
+
 
 class Drafter(Protocol):
     """Anything that proposes tokens for one sequence at a time.
 
-    Life of a request: `start`, `prefill` until it returns 0, then per step `propose`, `observe`, `commit`; a step
-    without a draft skips `propose`. The history that `propose` gets is the truth: all committed tokens, the prompt
-    included, of which the target has decoded all but the last. Between two starts it only grows.
+    Life of a request: `start`, `prefill` until it returns 0, then per step `propose`, `observe`, `commit`. A step
+    without a draft of this drafter skips `propose`, and a drafter that is to rest skips `prefill`. The history that
+    `propose` gets is the truth: all committed tokens, the prompt included, of which the target has decoded all but the
+    last. Between two starts it only grows.
     """
 
     def start(self, history: Sequence[int]) -> None:
@@ -54,8 +71,15 @@ class Drafter(Protocol):
     def prefill(self, history: Sequence[int], max_tokens: int) -> int:
         """Advance the drafter's own caches over at most `max_tokens` of `history`; tokens still pending, 0 = ready."""
 
-    def propose(self, history: Sequence[int], n_draft: int) -> Draft:
-        """At most `n_draft` (>= 1) tokens to follow `history`; fewer or none is fine."""
+    def n_unread(self, history: Sequence[int]) -> int:
+        """Tokens of `history` that it has to read before it can draft."""
+
+    def propose(self, history: Sequence[int], n_draft: int, wants_another: WantsAnother = always) -> Draft:
+        """At most `n_draft` (>= 1) tokens to follow `history`; fewer or none is fine.
+
+        A drafter that pays for each token asks `wants_another` after each of them. What it has sampled stays in the
+        draft whatever the answer: to drop a token for what it is would change the law that it was sampled from.
+        """
 
     def observe(self, tokens: Sequence[int], position: int, first_row: int) -> None:
         """The target has just decoded `tokens`, at `position` on, as the rows from `first_row` on of its batch.
@@ -64,7 +88,7 @@ class Drafter(Protocol):
         """
 
     def commit(self, tokens: Sequence[int], n_accepted: int) -> None:
-        """End the step that committed `tokens`: the first `n_accepted` of the draft, then one more.
+        """End the step that committed `tokens`: the first `n_accepted` of its draft, then one more; 0 if it had none.
 
         There is no one more when the last accepted token ends generation. The draft that was verified may be a prefix
         of the proposal: `n_accepted` can be below the number proposed without a rejection. No tokens and 0: the step
@@ -73,27 +97,3 @@ class Drafter(Protocol):
 
     def close(self) -> None:
         """Free what is held. May be called twice."""
-
-
-class NoDrafter:
-    """The drafter of plain mode: proposes nothing."""
-
-    def start(self, history: Sequence[int]) -> None:
-        """Nothing to prepare."""
-
-    def prefill(self, history: Sequence[int], max_tokens: int) -> int:  # noqa: ARG002 - the protocol's signature
-        """Always ready."""
-        return 0
-
-    def propose(self, history: Sequence[int], n_draft: int) -> Draft:  # noqa: ARG002 - the protocol's signature
-        """No proposal."""
-        return EMPTY_DRAFT
-
-    def observe(self, tokens: Sequence[int], position: int, first_row: int) -> None:
-        """Nothing to learn."""
-
-    def commit(self, tokens: Sequence[int], n_accepted: int) -> None:
-        """Nothing to follow."""
-
-    def close(self) -> None:
-        """Nothing to free."""

@@ -1,4 +1,4 @@
-"""Proposals copied from the text so far: what followed the last time that the present n-gram occurred.
+"""Proposals copied from the text so far: what followed an earlier occurrence of the present n-gram.
 
 Code, quotations and edits repeat their input, and a copied proposal costs no forward pass.
 """
@@ -9,13 +9,18 @@ from array import array
 from collections.abc import Sequence
 from typing import Final
 
-from localspec.speculative.drafter import EMPTY_DRAFT, Draft
+from localspec.speculative.drafter import EMPTY_DRAFT, Draft, WantsAnother, always
 
 _NOWHERE: Final = -1
+# Of the occurrences of the present n-gram so many are compared, the latest first, over so much of what precedes them.
+_MOST_OCCURRENCES: Final = 8
+MOST_MATCHING: Final = 32
 
 
 class PromptLookup:
-    """Drafter that looks up the longest n-gram ending the history and proposes what followed its latest earlier match.
+    """Drafter that looks up the longest n-gram ending the history and proposes what followed it earlier.
+
+    Of several earlier occurrences it takes the one that agrees with the present text for longest, the latest of equals.
 
     The index is incremental: appending a token enters the n-grams that end at it and notes, per length, where the same
     n-gram ended before. The match of the present end is then one array entry, whatever the length of the history, and
@@ -35,6 +40,7 @@ class PromptLookup:
         self._latest: dict[tuple[int, ...], int] = {}
         # Per length n, longest first: at [end - 1], where the n-gram that ends at `end` had ended before.
         self._earlier = {n: array("i") for n in range(max_ngram, min_ngram - 1, -1)}
+        self._found = (0, 0, 0)  # the length of the history, and what `_match` found for it
 
     def start(self, history: Sequence[int]) -> None:
         """Keep the index of the prefix that `history` shares with the text before; drop the rest."""
@@ -55,22 +61,62 @@ class PromptLookup:
             self._append(token)
         return len(history) - len(self._tokens)
 
-    def propose(self, history: Sequence[int], n_draft: int) -> Draft:
+    def n_unread(self, history: Sequence[int]) -> int:  # noqa: ARG002 - the protocol's signature
+        """None: looking up is indexing."""
+        return 0
+
+    def n_matching(self, history: Sequence[int]) -> int:
+        """Tokens at the end of `history` that also precede what would be copied, counted up to `MOST_MATCHING`.
+
+        0: there is nothing to copy.
+        """
+        return self._match(history)[1]
+
+    def propose(
+        self,
+        history: Sequence[int],
+        n_draft: int,
+        wants_another: WantsAnother = always,  # noqa: ARG002 - a copy is free: there is nothing to ask
+    ) -> Draft:
         """Up to `n_draft` tokens; none when no n-gram at the end of `history` occurred before.
 
         A continuation that runs into the end of the history goes on from its own first token, as if the text repeated
         with that period: after "a b a b" come "a b a b ...", and a run of one token continues as a run.
         """
-        self.prefill(history, len(history))
-        end = len(self._tokens)
-        match = next((ends[-1] for ends in self._earlier.values() if ends and ends[-1] != _NOWHERE), end)
-        if match == end:
+        match, n_matching = self._match(history)
+        if not n_matching:
             return EMPTY_DRAFT
         continuation = self._tokens[match : match + n_draft]
-        period = end - match
+        period = len(self._tokens) - match
         for i in range(len(continuation), n_draft):
             continuation.append(continuation[i - period])
         return Draft(tuple(continuation))
+
+    def _match(self, history: Sequence[int]) -> tuple[int, int]:
+        """Where the best occurrence ends, and how many tokens before that are those at the end of `history`."""
+        self.prefill(history, len(history))
+        end = len(self._tokens)
+        if self._found[0] == end:
+            return self._found[1:]
+        match, n_matching = 0, 0
+        for earlier in self._earlier.values():
+            at = earlier[-1] if earlier else _NOWHERE
+            n_seen = 0
+            while at != _NOWHERE and n_seen < _MOST_OCCURRENCES and n_matching < MOST_MATCHING:
+                n = self._n_common(at, end)
+                if n > n_matching:
+                    match, n_matching = at, n
+                at = earlier[at - 1]
+                n_seen += 1
+            if n_seen:
+                break
+        self._found = (end, match, n_matching)
+        return match, n_matching
+
+    def _n_common(self, left_end: int, right_end: int) -> int:
+        tokens = self._tokens
+        most = min(left_end, MOST_MATCHING)
+        return next((n for n in range(most) if tokens[left_end - 1 - n] != tokens[right_end - 1 - n]), most)
 
     def observe(self, tokens: Sequence[int], position: int, first_row: int) -> None:
         """Nothing to learn: the text is all there is."""
@@ -82,12 +128,14 @@ class PromptLookup:
         """Nothing to free: the index stays, and the next `start` keeps what its prompt shares with it."""
 
     def _forget(self) -> None:
+        self._found = (0, 0, 0)
         self._tokens.clear()
         self._latest.clear()
         for earlier in self._earlier.values():
             del earlier[:]
 
     def _append(self, token: int) -> None:
+        self._found = (0, 0, 0)
         self._tokens.append(token)
         end = len(self._tokens)
         for n, earlier in self._earlier.items():
@@ -99,6 +147,7 @@ class PromptLookup:
             self._latest[ngram] = end
 
     def _drop_last(self) -> None:
+        self._found = (0, 0, 0)
         end = len(self._tokens)
         for n, earlier in self._earlier.items():
             before = earlier.pop()

@@ -68,7 +68,7 @@ def verify(
     for row, proposal in enumerate(draft.tokens):
         target = rows.distribution(row)
         source = None if draft.distributions is None else draft.distributions[row]
-        if not _is_accepted(target.probability(proposal), _draft_probability(proposal, row, source), rng):
+        if not _is_accepted(target.probability(proposal), draft_probability(proposal, row, source), rng):
             residual = target.without(proposal) if source is None else target.residual(source)
             # Empty: rejected by rounding only, where the two laws are equal.
             token = (target if residual is None else residual).sample(rng)
@@ -92,7 +92,12 @@ def _is_accepted(target_prob: float, draft_prob: float, rng: RandomSource) -> bo
     return target_prob > 0.0 and rng.random() < target_prob / draft_prob
 
 
-def _draft_probability(proposal: int, row: int, source: TokenDistribution | None) -> float:
+def draft_probability(proposal: int, row: int, source: TokenDistribution | None) -> float:
+    """Probability of a proposal under the law that it was sampled from; None stands for a one-hot one.
+
+    Raises:
+        ValueError: it is 0.
+    """
     if source is None:
         return 1.0
     draft_prob = source.probability(proposal)

@@ -3,10 +3,10 @@
 The decode in the middle belongs to the caller, so that several sequences can share one forward pass:
 
     draft = step.propose(history, limit)
-    rows = ...                              # target.decode([history[-1], *draft.tokens]), then step.drafter.observe
+    rows = ...                              # target.decode([history[-1], *draft.tokens]), then step.observe
     verification = step.verify(draft, rows, rng)
     history.extend(verification.tokens)
-    outcome = step.record(verify_s, batch_width)
+    outcome = step.record(pass_s, ...)
 
 When the decode fails, `step.abandon()` takes the place of the lines after it.
 """
@@ -14,67 +14,122 @@ When the decode fails, `step.abandon()` takes the place of the lines after it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from localspec.speculative.block_verification import verify_block
 from localspec.speculative.distribution import RandomSource
-from localspec.speculative.draft_length import DraftLength, StepOutcome
-from localspec.speculative.drafter import EMPTY_DRAFT, Draft, Drafter
+from localspec.speculative.drafter import EMPTY_DRAFT, Draft, Drafter, DraftSource
+from localspec.speculative.policy import DraftPolicy, StepOutcome
 from localspec.speculative.rejection import TargetRows, Verification, verify
 
 
 class SpeculativeStep:
-    """The steps of one sequence, one after the other. Whatever fails, the drafter is told how the step ended.
+    """The steps of one sequence, one after the other. Whatever fails, every drafter is told how the step ended.
 
-    `ends_generation` says whether a token ends the reply. `drafter` stays the caller's to start, prefill and close.
+    `ends_generation` says whether a token ends the reply. `rows_are_memoryless`: the target's rows are functions of
+    their place alone (no penalty, grammar or coin), so that sampled drafts can be verified as a whole.
     """
 
-    def __init__(self, drafter: Drafter, draft_length: DraftLength, ends_generation: Callable[[int], bool]) -> None:
-        self.drafter = drafter
-        self._draft_length = draft_length
+    def __init__(
+        self,
+        drafters: Mapping[DraftSource, Drafter],
+        policy: DraftPolicy,
+        ends_generation: Callable[[int], bool],
+        *,
+        rows_are_memoryless: bool = False,
+    ) -> None:
+        self._drafters = dict(drafters)
+        self._policy = policy
         self._ends_generation = ends_generation
-        self._draft_s = 0.0
-        self._n_draft = 0
-        self._n_accepted = 0
+        self._rows_are_memoryless = rows_are_memoryless
+        self._readers: list[Drafter] = []
+        self._source: DraftSource | None = None
+        self._draft_s = self._judge_s = 0.0
+        self._n_draft = self._n_accepted = 0
+
+    # --- the request -------------------------------------------------------------------------------------------------
+
+    def start(self, history: Sequence[int]) -> None:
+        """Begin a request whose prompt is `history`."""
+        for drafter in self._drafters.values():
+            drafter.start(history)
+        self._readers = [drafter for source, drafter in self._drafters.items() if self._policy.reads(source)]
+
+    def prefill(self, history: Sequence[int], max_tokens: int) -> int:
+        """Let the drafters that are likely to draft read on, each at most `max_tokens`; tokens still pending."""
+        return sum(drafter.prefill(history, max_tokens) for drafter in self._readers)
+
+    def close(self) -> None:
+        """Free what the drafters hold. May be called twice."""
+        for drafter in self._drafters.values():
+            drafter.close()
+
+    # --- a step ------------------------------------------------------------------------------------------------------
 
     def propose(self, history: Sequence[int], limit: int) -> Draft:
         """The draft that follows `history`, at most `limit` tokens (what context and max_tokens leave room for).
 
         Empty for a plain step. Nothing follows a proposal that ends generation.
         """
-        n_draft = min(self._draft_length.next(), limit)
-        if n_draft <= 0:
-            self._draft_s = 0.0
-            return EMPTY_DRAFT
+        self._source, self._draft_s = None, 0.0
         started = time.perf_counter()
+        plan = self._policy.plan(history, limit) if limit > 0 else None
+        if plan is None:
+            return EMPTY_DRAFT
         try:
-            draft = self.drafter.propose(history, n_draft).cut(n_draft)
+            draft = self._drafters[plan.source].propose(history, plan.n_draft, self._policy.wants_another)
         except BaseException:
             self.abandon()
             raise
         self._draft_s = time.perf_counter() - started
+        draft = draft.cut(plan.n_draft)
+        if draft:
+            self._source = plan.source
         for i, token in enumerate(draft.tokens):
             if self._ends_generation(token):
                 return draft.cut(i + 1)
         return draft
 
+    def observe(self, tokens: Sequence[int], position: int, first_row: int) -> None:
+        """The target has decoded `tokens`; see `Drafter.observe`."""
+        for drafter in self._drafters.values():
+            drafter.observe(tokens, position, first_row)
+
     def verify(self, draft: Draft, rows: TargetRows, rng: RandomSource) -> Verification:
-        """Verify `draft` and commit the outcome to the drafter; after an exception, commit that there is none."""
+        """Verify `draft` and commit the outcome to the drafters; after an exception, commit that there is none."""
+        started = time.perf_counter()
         tokens: tuple[int, ...] = ()
         n_accepted = 0
+        jointly = self._rows_are_memoryless and draft.distributions is not None and len(draft) > 1
         try:
-            verification = verify(draft, rows, rng, ends_generation=self._ends_generation)
+            judge = verify_block if jointly else verify
+            verification = judge(draft, rows, rng, ends_generation=self._ends_generation)
             tokens, n_accepted = verification.tokens, verification.n_accepted
         finally:
-            self.drafter.commit(tokens, n_accepted)
+            self._commit(tokens, n_accepted)
         self._n_draft, self._n_accepted = len(draft), n_accepted
+        self._judge_s = time.perf_counter() - started
         return verification
 
     def abandon(self) -> None:
         """End a step that failed before verification, for example in its decode: nothing was committed."""
-        self.drafter.commit((), 0)
+        self._commit((), 0)
 
-    def record(self, verify_s: float, batch_width: int) -> StepOutcome:
-        """Tell the draft length what the step that was just verified cost; see `StepOutcome` for the two numbers."""
-        outcome = StepOutcome(self._n_draft, self._n_accepted, self._draft_s, verify_s, batch_width)
-        self._draft_length.update(outcome)
+    def record(self, pass_s: float, *, n_rows: int, n_other_rows: int = 0, batch_width: int = 1) -> StepOutcome:
+        """Tell the policy what the step that was just verified cost: `pass_s` in the target; see `StepOutcome`."""
+        outcome = StepOutcome(
+            self._source,
+            self._n_draft,
+            self._n_accepted,
+            self._draft_s,
+            pass_s + self._judge_s,
+            n_rows,
+            n_other_rows,
+            batch_width,
+        )
+        self._policy.update(outcome)
         return outcome
+
+    def _commit(self, tokens: tuple[int, ...], n_accepted: int) -> None:
+        for source, drafter in self._drafters.items():
+            drafter.commit(tokens, n_accepted if source is self._source else 0)

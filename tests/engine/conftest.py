@@ -10,7 +10,7 @@ import pytest
 
 from localspec.engine.events import Cancelled, Failed, Finished, RequestEvent, StepDecoded
 from localspec.engine.loader import LoadedPair, load_pair
-from localspec.engine.requests import GenerateRequest, ModelSpec, PairSpec, RawPrompt
+from localspec.engine.requests import GenerateRequest, Mode, ModelSpec, PairSpec, RawPrompt
 from localspec.engine.scheduler import Scheduler
 from tests.native_fixtures import TinyModels
 
@@ -90,5 +90,7 @@ def engine(pair: LoadedPair) -> InProcessEngine:
     return InProcessEngine(pair)
 
 
-def raw(text: str = "The quick brown fox", **fields: object) -> GenerateRequest:
-    return GenerateRequest(RawPrompt(text), **fields)  # type: ignore[arg-type]
+def raw(text: str = "The quick brown fox", *, mode: Mode = Mode.DRAFT, **fields: object) -> GenerateRequest:
+    """A request; every draft has five tokens unless something else is said, since tiny models would not draft else."""
+    fixed = {} if mode is Mode.AUTO else {"fixed_length": True, "num_speculative_tokens": 5}
+    return GenerateRequest(RawPrompt(text), mode=mode, **{**fixed, **fields})  # type: ignore[arg-type]

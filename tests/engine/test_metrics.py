@@ -7,6 +7,7 @@ import json
 import pytest
 
 from localspec.engine.metrics import MetricsRecorder
+from localspec.speculative.drafter import DraftSource
 
 
 class Clock:
@@ -27,9 +28,25 @@ def recorder(clock: Clock) -> MetricsRecorder:
     return MetricsRecorder(clock)
 
 
-def step(recorder: MetricsRecorder, *, n_draft: int = 0, n_accepted: int = 0, **overrides: float) -> None:
-    values = {"n_tokens": n_accepted + 1, "draft_s": 0.01, "verify_s": 0.02, "native_s": 0.025, "step_s": 0.032}
-    recorder.step(n_draft=n_draft, n_accepted=n_accepted, **{**values, **overrides})  # type: ignore[arg-type]
+TIMES = {"draft_s": 0.010, "draft_pass_s": 0.006, "verify_s": 0.020, "judge_s": 0.001, "step_s": 0.032}
+
+
+def step(
+    recorder: MetricsRecorder,
+    *,
+    n_draft: int = 0,
+    n_accepted: int = 0,
+    n_tokens: int | None = None,
+    source: DraftSource | None = None,
+    **times: float,
+) -> None:
+    recorder.step(
+        n_tokens=n_accepted + 1 if n_tokens is None else n_tokens,
+        n_draft=n_draft,
+        n_accepted=n_accepted,
+        source=source or (DraftSource.MODEL if n_draft else None),
+        **{**TIMES, **times},
+    )
 
 
 def test_before_the_first_token_there_are_no_rates(recorder: MetricsRecorder):
@@ -79,6 +96,51 @@ def test_acceptance(recorder: MetricsRecorder):
     assert sum(metrics.acceptance_histogram) == metrics.n_steps - metrics.n_plain_steps
 
 
+def test_a_rejection_is_told_from_a_draft_that_ended(recorder: MetricsRecorder):
+    """Both accepted two tokens; only one of them says anything about the third."""
+    step(recorder, n_draft=2, n_accepted=2)
+    step(recorder, n_draft=5, n_accepted=2)
+    metrics = recorder.snapshot()
+    assert metrics.acceptance_histogram == (0, 0, 2)
+    assert metrics.rejection_histogram == (0, 0, 1)
+    assert metrics.acceptance_by_position == (1.0, 1.0, 0.0)
+
+
+def test_acceptance_by_position_counts_the_tests_that_were_made(recorder: MetricsRecorder):
+    for n_draft, n_accepted in [(3, 0), (3, 1), (3, 3), (1, 1), (1, 1), (0, 0)]:
+        step(recorder, n_draft=n_draft, n_accepted=n_accepted)
+    metrics = recorder.snapshot()
+    assert metrics.rejection_histogram == (1, 1, 0, 0)
+    # First token: 4 of 5 drafts. Second: of these 4, two had none and one kept it. Third: the one that was left.
+    assert metrics.acceptance_by_position == (4 / 5, 1 / 2, 1.0, None)
+    assert sum(metrics.rejection_histogram) <= sum(metrics.acceptance_histogram)
+
+
+def test_before_the_first_draft_no_position_has_a_rate(recorder: MetricsRecorder):
+    step(recorder)
+    assert recorder.snapshot().acceptance_by_position == ()
+
+
+def test_work_thrown_away_is_a_share_of_the_rows_that_were_evaluated(recorder: MetricsRecorder):
+    assert recorder.snapshot().discarded_share is None
+    for n_draft, n_accepted in [(4, 4), (4, 1), (0, 0)]:
+        step(recorder, n_draft=n_draft, n_accepted=n_accepted)
+    metrics = recorder.snapshot()
+    assert metrics.n_raw_tokens == 5 + 5 + 1
+    assert metrics.discarded_share == pytest.approx(3 / 11)
+    assert metrics.n_raw_tokens * (1 - metrics.discarded_share) == pytest.approx(metrics.n_tokens)
+
+
+def test_copied_drafts_are_also_counted_apart(recorder: MetricsRecorder):
+    step(recorder, n_draft=3, n_accepted=2, source=DraftSource.MODEL)
+    step(recorder, n_draft=7, n_accepted=5, source=DraftSource.LOOKUP)
+    step(recorder, n_draft=2, n_accepted=0, source=DraftSource.LOOKUP)
+    step(recorder)
+    metrics = recorder.snapshot()
+    assert (metrics.n_drafted, metrics.n_accepted, metrics.n_plain_steps) == (12, 7, 1)
+    assert (metrics.n_lookup_steps, metrics.n_lookup_drafted, metrics.n_lookup_accepted) == (2, 9, 5)
+
+
 def test_itl_is_a_distribution_over_emissions(recorder: MetricsRecorder, clock: Clock):
     step(recorder)
     for gap in [0.01] * 18 + [0.5, 0.9]:
@@ -104,10 +166,21 @@ def test_the_recent_rate_forgets_what_is_older_than_two_seconds(recorder: Metric
 
 def test_overhead_is_step_time_outside_forward_passes(recorder: MetricsRecorder):
     for _ in range(3):
-        step(recorder, native_s=0.030, step_s=0.032)
+        step(recorder, draft_s=0.012, draft_pass_s=0.010, verify_s=0.020, judge_s=0.0005, step_s=0.034)
     metrics = recorder.snapshot()
-    assert metrics.overhead_s == pytest.approx(0.006)
-    assert metrics.overhead_share == pytest.approx(0.002 / 0.032)
+    assert metrics.overhead_s == pytest.approx(3 * (0.034 - 0.020 - 0.010))
+    assert metrics.overhead_share == pytest.approx(0.004 / 0.034)
+
+
+def test_the_parts_of_a_step_add_up(recorder: MetricsRecorder):
+    for _ in range(2):
+        step(recorder, n_draft=4, n_accepted=1, draft_s=0.012, draft_pass_s=0.010, judge_s=0.0005)
+    metrics = recorder.snapshot()
+    assert metrics.draft_s == pytest.approx(0.024)
+    assert metrics.draft_pass_s == pytest.approx(0.020)
+    assert metrics.verify_s == pytest.approx(0.040)
+    assert metrics.judge_s == pytest.approx(0.001)
+    assert metrics.step_s == pytest.approx(0.064)
 
 
 def test_prompt_counts(recorder: MetricsRecorder):
@@ -125,4 +198,7 @@ def test_a_snapshot_is_plain_json(recorder: MetricsRecorder):
     read = json.loads(json.dumps(recorder.snapshot().as_dict()))
     assert read["draft_acceptance_rate"] == 0.5
     assert read["acceptance_histogram"] == [0, 1]
+    assert read["rejection_histogram"] == [0, 1]
+    assert read["acceptance_by_position"] == [1.0, 0.0]
     assert read["mean_acceptance_length"] == 2.0
+    assert (read["n_raw_tokens"], read["discarded_share"]) == (3, 1 / 3)

@@ -65,8 +65,10 @@ def test_a_target_that_drafts_for_itself_is_always_accepted(load: Callable[..., 
         assert metrics.n_accepted >= metrics.n_drafted - 1
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [Mode.DRAFT, Mode.LOOKUP, Mode.PLAIN])
 def test_the_same_seed_gives_the_same_tokens(pair: LoadedPair, mode: Mode):
+    """At a fixed length: where the lengths follow measured times, so do the random numbers that are drawn."""
+
     def tokens(seed: int) -> list[int]:
         request = raw(mode=mode, max_tokens=40, sampling=SamplingParams(temperature=1.5, min_p=0.0, seed=seed))
         pair.target.context.clear_all()
@@ -285,7 +287,8 @@ def test_sequences_that_share_passes_reply_as_if_alone(load: Callable[..., Loade
     pair.target.context.clear_all()
     engine = InProcessEngine(pair, n_slots=3)
     requests = [
-        raw(prompt, sampling=GREEDY, max_tokens=40, mode=mode) for prompt, mode in zip(prompts, MODES, strict=True)
+        raw(prompt, sampling=GREEDY, max_tokens=40, mode=mode)
+        for prompt, mode in zip(prompts, (Mode.DRAFT, Mode.LOOKUP, Mode.AUTO), strict=True)
     ]
     for request in requests:
         engine.scheduler.submit(request)

@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 
 from localspec.speculative.distribution import RandomSource, TokenDistribution
-from localspec.speculative.drafter import Draft
+from localspec.speculative.drafter import Draft, WantsAnother, always
 
 Law = dict[tuple[int, ...], float]
 Table = Callable[[tuple[int, ...]], np.ndarray]  # history -> probabilities [n_vocab] of the next token
@@ -119,6 +119,41 @@ class TableRows:
         self._accepted.append(token)
 
 
+class MemorylessRows:
+    """Target rows of a table model behind a draft that is known beforehand: read in order, accepted afterwards."""
+
+    def __init__(self, target: Table, history: tuple[int, ...], proposals: Sequence, trace: Trace) -> None:
+        tokens = [token for token, _ in proposals]
+        self._laws = [target((*history, *tokens[:i])) for i in range(len(tokens) + 1)]
+        self._proposals = proposals
+        self._trace = trace
+        self.n_read = 0
+        self.accepted: list[int] = []
+
+    def distribution(self, row: int) -> TokenDistribution:
+        assert row == self.n_read, "rows are asked in order, once"
+        self.n_read += 1
+        self._trace.breakpoints = self._breakpoints
+        return distribution(self._laws[row])
+
+    def _breakpoints(self) -> Iterable[float]:
+        """Of every number that may be drawn: it is not known here which of them comes next."""
+        weight = 1.0
+        for i, (token, draft) in enumerate(self._proposals):
+            excess = np.maximum(weight * self._laws[i] - draft, 0)
+            if excess.any():
+                yield excess.sum() / (excess.sum() + 1 - weight)
+                yield from np.cumsum(excess / excess.sum())
+            yield from np.cumsum(self._laws[i])
+            weight = min(1.0, weight * self._laws[i][token] / draft[token])
+        yield weight
+        yield from np.cumsum(self._laws[-1])
+
+    def accept(self, token: int) -> None:
+        self._trace.events.append(("accept", token))
+        self.accepted.append(token)
+
+
 class TableDrafter:
     """A draft model given as a table: samples from it, or proposes its argmax without a distribution."""
 
@@ -134,7 +169,10 @@ class TableDrafter:
     def prefill(self, history: Sequence[int], max_tokens: int) -> int:
         return 0
 
-    def propose(self, history: Sequence[int], n_draft: int) -> Draft:
+    def n_unread(self, history: Sequence[int]) -> int:
+        return 1
+
+    def propose(self, history: Sequence[int], n_draft: int, wants_another: WantsAnother = always) -> Draft:
         tokens: list[int] = []
         distributions = []
         for _ in range(n_draft):
@@ -144,6 +182,8 @@ class TableDrafter:
             tokens.append(law.top if self._argmax else law.sample(self._rng))
             self._trace.events.append(("draft", tokens[-1]))
             distributions.append(law)
+            if not wants_another(law.probability(tokens[-1])):
+                break
         return Draft(tuple(tokens), None if self._argmax else tuple(distributions))
 
     def observe(self, tokens: Sequence[int], position: int, first_row: int) -> None:

@@ -7,19 +7,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from localspec.speculative.prompt_lookup import PromptLookup
+from localspec.speculative.prompt_lookup import MOST_MATCHING, PromptLookup
+
+
+def n_common(left: Sequence[int], right: Sequence[int]) -> int:
+    """Length of the common end, up to what is counted."""
+    n = 0
+    while n < min(len(left), len(right), MOST_MATCHING) and left[-1 - n] == right[-1 - n]:
+        n += 1
+    return n
 
 
 def by_scanning(history: Sequence[int], n_draft: int, min_ngram: int, max_ngram: int) -> tuple[int, ...]:
     """The same proposal, found by reading the whole history."""
+    history = list(history)
     for n in range(max_ngram, min_ngram - 1, -1):
-        ending = list(history[-n:])
-        for end in range(len(history) - 1, n - 1, -1):
-            if list(history[end - n : end]) == ending:
-                copied = list(history)
-                for i in range(n_draft):
-                    copied.append(copied[end + i])
-                return tuple(copied[len(history) :])
+        ends = [end for end in range(len(history) - 1, n - 1, -1) if history[end - n : end] == history[-n:]]
+        if ends:
+            end = max(ends[:8], key=lambda end: n_common(history[:end], history))  # the first of equals: the latest
+            copied = list(history)
+            for i in range(n_draft):
+                copied.append(copied[end + i])
+            return tuple(copied[len(history) :])
     return ()
 
 
@@ -66,6 +75,20 @@ def test_a_longer_match_wins_over_a_more_recent_one():
 
 def test_of_equal_matches_the_most_recent_wins():
     assert proposal([1, 2, 50, 1, 2, 60, 1, 2], 1) == (60,)
+
+
+def test_an_occurrence_that_agrees_for_longer_wins_over_a_more_recent_one():
+    text = [5, 1, 2, 3, 4, 50, 6, 1, 2, 3, 4, 60, 5, 1, 2, 3, 4]
+    assert proposal(text, 1) == (50,)
+    lookup = PromptLookup()
+    assert lookup.n_matching(text) == 5
+    assert lookup.n_matching([*text, 50]) == 6
+    lookup.start([1, 2])
+    assert lookup.n_matching([1, 2]) == 0
+
+
+def test_how_much_matches_is_counted_up_to_a_limit():
+    assert PromptLookup().n_matching([7] * 200) == MOST_MATCHING
 
 
 def test_the_end_does_not_match_itself():

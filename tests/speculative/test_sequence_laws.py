@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from localspec.speculative.distribution import RandomSource
-from localspec.speculative.draft_length import FixedDraftLength
-from localspec.speculative.drafter import Draft, Drafter, NoDrafter
+from localspec.speculative.drafter import Draft, Drafter, DraftSource, WantsAnother, always
+from localspec.speculative.policy import DraftPolicy, FixedLength
 from localspec.speculative.prompt_lookup import PromptLookup
 from localspec.speculative.step import SpeculativeStep
 from tests.speculative.exact_law import (
     Law,
+    MemorylessRows,
     Table,
     TableDrafter,
     TableRows,
@@ -60,7 +61,6 @@ def inverted(target: Table) -> Table:
 MakeDrafter = Callable[[Table, RandomSource, Trace], Drafter]
 
 DRAFTERS: dict[str, MakeDrafter] = {
-    "none": lambda target, rng, trace: NoDrafter(),
     "prompt lookup": lambda target, rng, trace: PromptLookup(),
     "prompt lookup from 1-grams": lambda target, rng, trace: PromptLookup(1, 2),
     "stochastic draft model": lambda target, rng, trace: TableDrafter(other_than(target, 21), rng, trace),
@@ -85,27 +85,54 @@ def with_penalty(table: Table) -> Table:
     return penalised
 
 
+SOURCE = DraftSource.MODEL
+
+
+class StopsWhenUnsure(FixedLength):
+    """Ends a draft after a token that the drafter gave less than one half."""
+
+    def wants_another(self, confidence: float) -> bool:
+        return confidence >= 0.5
+
+
 def one_step(
-    target: Table, history: tuple[int, ...], make: MakeDrafter, n_draft: int, end_token: int | None
+    target: Table,
+    history: tuple[int, ...],
+    make: MakeDrafter,
+    policy: DraftPolicy,
+    end_token: int | None,
+    *,
+    jointly: bool = False,
 ) -> dict[tuple[int, ...], float]:
     def run(rng: RandomSource, trace: Trace) -> tuple[int, ...]:
-        drafter = make(target, rng, trace)
-        step = SpeculativeStep(drafter, FixedDraftLength(n_draft), lambda token: token == end_token)
-        drafter.start(history)
-        drafter.prefill(history, len(history))
-        draft = step.propose(history, limit=n_draft)
-        rows = TableRows(target, history, dense_proposals(draft, len(target(()))), trace)
+        step = SpeculativeStep(
+            {SOURCE: make(target, rng, trace)}, policy, lambda token: token == end_token, rows_are_memoryless=jointly
+        )
+        step.start(history)
+        step.prefill(history, len(history))
+        draft = step.propose(history, limit=4)
+        proposals = dense_proposals(draft, len(target(())))
+        is_block = jointly and draft.distributions is not None and len(draft) > 1
+        rows = (MemorylessRows if is_block else TableRows)(target, history, proposals, trace)
         return step.verify(draft, rows, rng).tokens
 
     return exact_law(run)
 
 
-def speculative_law(target: Table, make: MakeDrafter, n_draft: int, n_tokens: int, end_token: int | None) -> Law:
+def speculative_law(
+    target: Table,
+    make: MakeDrafter,
+    policy: DraftPolicy,
+    n_tokens: int,
+    end_token: int | None,
+    *,
+    jointly: bool = False,
+) -> Law:
     law: Law = defaultdict(float)
     unfinished: Law = {(): 1.0}
     while unfinished:
         tokens, p = unfinished.popitem()
-        for committed, q in one_step(target, PROMPT + tokens, make, n_draft, end_token).items():
+        for committed, q in one_step(target, PROMPT + tokens, make, policy, end_token, jointly=jointly).items():
             longer = (tokens + committed)[:n_tokens]
             done = len(longer) == n_tokens or longer[-1] == end_token
             into = law if done else unfinished
@@ -113,11 +140,26 @@ def speculative_law(target: Table, make: MakeDrafter, n_draft: int, n_tokens: in
     return law
 
 
-@pytest.mark.parametrize(("n_draft", "n_vocab"), [(0, 3), (1, 3), (2, 3), (3, 2), (4, 2)])
+POLICIES = {
+    "plain": FixedLength(SOURCE, 0),
+    **{f"fixed {n}": FixedLength(SOURCE, n) for n in range(1, 5)},
+    "stops when unsure": StopsWhenUnsure(SOURCE, 2),
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", DRAFTERS)
-def test_the_law_of_sequences_is_the_targets(name, n_draft, n_vocab):
-    target = random_table(31, n_vocab)
-    found = speculative_law(target, DRAFTERS[name], n_draft, n_tokens=3, end_token=None)
+def test_the_law_of_sequences_is_the_targets(name, policy):
+    target = random_table(31, 3 if policy in {"fixed 1", "fixed 2"} else 2)
+    found = speculative_law(target, DRAFTERS[name], POLICIES[policy], 3, None)
+    assert largest_difference(found, sequence_law(target, PROMPT, 3, None)) < 1e-12
+
+
+@pytest.mark.parametrize(("policy", "n_vocab"), [("fixed 1", 3), ("fixed 2", 2), ("stops when unsure", 2)])
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_it_holds_where_drafts_are_verified_jointly(name, policy, n_vocab):
+    target = random_table(34, n_vocab)
+    found = speculative_law(target, DRAFTERS[name], POLICIES[policy], 3, None, jointly=True)
     assert largest_difference(found, sequence_law(target, PROMPT, 3, None)) < 1e-12
 
 
@@ -125,14 +167,14 @@ def test_the_law_of_sequences_is_the_targets(name, n_draft, n_vocab):
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_it_holds_with_penalties_and_an_end_of_generation(name, style):
     target = with_penalty(random_table(32, 3, style))
-    found = speculative_law(target, DRAFTERS[name], n_draft=2, n_tokens=4, end_token=2)
+    found = speculative_law(target, DRAFTERS[name], FixedLength(SOURCE, 2), n_tokens=4, end_token=2)
     assert largest_difference(found, sequence_law(target, PROMPT, 4, 2)) < 1e-12
 
 
-class OutsideDrafter(NoDrafter):
+class OutsideDrafter(PromptLookup):
     """Proposes tokens that the target's vocabulary does not have."""
 
-    def propose(self, history: Sequence[int], n_draft: int) -> Draft:
+    def propose(self, history: Sequence[int], n_draft: int, wants_another: WantsAnother = always) -> Draft:
         return Draft((1000,) * n_draft)
 
 
@@ -153,13 +195,13 @@ def test_long_runs_of_one_stateful_drafter_follow_the_law(name):
     target = with_penalty(random_table(33, 3))
     rng = np.random.default_rng(5)
     drafter = DRAFTERS.get(name, lambda *_: OutsideDrafter())(target, rng, Trace())
-    step = SpeculativeStep(drafter, FixedDraftLength(4), lambda token: False)
+    step = SpeculativeStep({SOURCE: drafter}, FixedLength(SOURCE, 4), lambda token: False)
     counts: Counter = Counter()
     n_accepted = 0
     for _ in range(1500):
         history = [*PROMPT]
-        drafter.start(history)
-        while drafter.prefill(history, 3):
+        step.start(history)
+        while step.prefill(history, 3):
             pass
         while len(history) < len(PROMPT) + 5:
             draft = step.propose(history, limit=len(PROMPT) + 4 - len(history))
@@ -171,4 +213,4 @@ def test_long_runs_of_one_stateful_drafter_follow_the_law(name):
         counts[tuple(history[len(PROMPT) :])] += 1
     statistic, freedom = chi_square(counts, sequence_law(target, PROMPT, 5, None))
     assert statistic < freedom + 4 * (2 * freedom) ** 0.5  # 4 standard deviations
-    assert (n_accepted == 0) == (name in {"none", "outside the vocabulary"})
+    assert (n_accepted == 0) == (name == "outside the vocabulary")

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from localspec.speculative.distribution import TokenDistribution
-from localspec.speculative.draft_length import FixedDraftLength, StepOutcome
-from localspec.speculative.drafter import EMPTY_DRAFT, Draft, Drafter, NoDrafter
+from localspec.speculative.drafter import EMPTY_DRAFT, Draft, Drafter, DraftSource, WantsAnother, always
+from localspec.speculative.policy import FixedLength, Plan, StepOutcome
 from localspec.speculative.prompt_lookup import PromptLookup
 from localspec.speculative.step import SpeculativeStep
 
 END = 99
+MODEL, LOOKUP = DraftSource.MODEL, DraftSource.LOOKUP
 
 
 class CachingDrafter:
@@ -27,15 +28,21 @@ class CachingDrafter:
         self.asked: list[int] = []
         self.failure: BaseException | None = None
         self.n_extra = 0
+        self.n_prefills = 0
+        self.is_closed = False
         self._n_history = 0
 
     def start(self, history: Sequence[int]) -> None:
         self.cache.clear()
 
     def prefill(self, history: Sequence[int], max_tokens: int) -> int:
-        return 0
+        self.n_prefills += 1
+        return 3 - self.n_prefills
 
-    def propose(self, history: Sequence[int], n_draft: int) -> Draft:
+    def n_unread(self, history: Sequence[int]) -> int:
+        return len(history) - len(self.cache)
+
+    def propose(self, history: Sequence[int], n_draft: int, wants_another: WantsAnother = always) -> Draft:
         self.asked.append(n_draft)
         self._n_history = len(history)
         self.cache += history[len(self.cache) :]
@@ -54,7 +61,7 @@ class CachingDrafter:
         del self.cache[self._n_history + n_accepted :]
 
     def close(self) -> None:
-        pass
+        self.is_closed = True
 
 
 class CountingRows:
@@ -75,13 +82,22 @@ class CountingRows:
         self._last = token
 
 
-class RecordingLength:
-    def __init__(self, *lengths: int) -> None:
-        self._lengths = list(lengths)
+class RecordingPolicy:
+    """Plans what it is given, in order: an int for the model, a Plan, or None."""
+
+    def __init__(self, *plans: int | Plan | None) -> None:
+        self._plans = list(plans)
         self.outcomes: list[StepOutcome] = []
 
-    def next(self) -> int:
-        return self._lengths.pop(0)
+    def reads(self, source: DraftSource) -> bool:
+        return source is MODEL
+
+    def plan(self, history: Sequence[int], limit: int) -> Plan | None:
+        plan = self._plans.pop(0)
+        return (Plan(MODEL, min(plan, limit)) if plan else None) if isinstance(plan, int) else plan
+
+    def wants_another(self, confidence: float) -> bool:
+        return True
 
     def update(self, outcome: StepOutcome) -> None:
         self.outcomes.append(outcome)
@@ -97,28 +113,30 @@ def rng():
 
 
 def test_steps_commit_what_was_verified(rng):
-    drafter, length = CachingDrafter(), RecordingLength(3, 3, 0, 2)
-    step = SpeculativeStep(drafter, length, ends)
+    drafter, policy = CachingDrafter(), RecordingPolicy(3, 3, 0, 2)
+    step = SpeculativeStep({MODEL: drafter}, policy, ends)
     history = [1]
     for wrong_at in (1, -1, -1, 0):
         draft = step.propose(history, limit=10)
         history += step.verify(draft, CountingRows(history[-1], wrong_at), rng).tokens
-        outcome = step.record(verify_s=0.25, batch_width=2)
+        outcome = step.record(0.25, n_rows=5 + len(draft), n_other_rows=4, batch_width=2)
         assert (outcome.draft_s > 0) == (len(draft) > 0)
     assert history == [1, 2, 50, 51, 52, 53, 54, 55, 50]
     assert drafter.commits == [((2, 50), 1), ((51, 52, 53, 54), 3), ((55,), 0), ((50,), 0)]
-    assert [(o.n_draft, o.n_accepted, o.verify_s, o.batch_width) for o in length.outcomes] == [
-        (3, 1, 0.25, 2),
-        (3, 3, 0.25, 2),
-        (0, 0, 0.25, 2),
-        (2, 0, 0.25, 2),
+    assert policy.outcomes[-1] is outcome
+    assert [(o.source, o.n_draft, o.n_accepted, o.n_rows, o.n_other_rows, o.batch_width) for o in policy.outcomes] == [
+        (MODEL, 3, 1, 8, 4, 2),
+        (MODEL, 3, 3, 8, 4, 2),
+        (None, 0, 0, 5, 4, 2),
+        (MODEL, 2, 0, 7, 4, 2),
     ]
+    assert all(0.25 < o.verify_s < 0.3 for o in policy.outcomes), "the pass and the judging after it"
 
 
 @pytest.mark.parametrize(("wanted", "limit", "asked"), [(5, 3, [3]), (2, 3, [2]), (0, 3, []), (5, 0, []), (5, -1, [])])
 def test_the_draft_is_as_long_as_wanted_and_allowed(wanted, limit, asked):
     drafter = CachingDrafter()
-    draft = SpeculativeStep(drafter, FixedDraftLength(wanted), ends).propose([1], limit)
+    draft = SpeculativeStep({MODEL: drafter}, FixedLength(MODEL, wanted), ends).propose([1], limit)
     assert drafter.asked == asked
     assert len(draft) == sum(asked)
 
@@ -126,26 +144,26 @@ def test_the_draft_is_as_long_as_wanted_and_allowed(wanted, limit, asked):
 def test_a_drafter_that_proposes_too_much_is_cut():
     drafter = CachingDrafter()
     drafter.n_extra = 4
-    draft = SpeculativeStep(drafter, FixedDraftLength(3), ends).propose([1], 2)
+    draft = SpeculativeStep({MODEL: drafter}, FixedLength(MODEL, 3), ends).propose([1], 2)
     assert draft.tokens == (2, 3)
     assert [law.top for law in draft.distributions] == [2, 3]
 
 
 def test_nothing_is_drafted_after_an_end_of_generation(rng):
     drafter = CachingDrafter()
-    step = SpeculativeStep(drafter, FixedDraftLength(5), ends)
+    step = SpeculativeStep({MODEL: drafter}, FixedLength(MODEL, 5), ends)
     draft = step.propose([END - 2], limit=10)
     assert draft.tokens == (END - 1, END)
     assert step.verify(draft, CountingRows(END - 2), rng).tokens == (END - 1, END)
     assert drafter.commits == [((END - 1, END), 2)]
-    assert (step.record(0.1, 1).n_draft, step.record(0.1, 1).n_accepted) == (2, 2)
+    assert (step.record(0.1, n_rows=3).n_draft, step.record(0.1, n_rows=3).n_accepted) == (2, 2)
 
 
 @pytest.mark.parametrize("fails_at", [0, 1, 3])
 @pytest.mark.parametrize("failure", [RuntimeError("no logits"), KeyboardInterrupt()])
 def test_a_failure_while_verifying_rewinds_the_drafter(rng, fails_at, failure):
     drafter = CachingDrafter()
-    step = SpeculativeStep(drafter, FixedDraftLength(3), ends)
+    step = SpeculativeStep({MODEL: drafter}, FixedLength(MODEL, 3), ends)
     history = [1, 2]
     draft = step.propose(history, limit=3)
     with pytest.raises(type(failure)) as caught:
@@ -159,7 +177,7 @@ def test_a_failure_while_verifying_rewinds_the_drafter(rng, fails_at, failure):
 
 def test_a_decode_that_fails_rewinds_the_drafter(rng):
     drafter = CachingDrafter()
-    step = SpeculativeStep(drafter, FixedDraftLength(3), ends)
+    step = SpeculativeStep({MODEL: drafter}, FixedLength(MODEL, 3), ends)
     step.propose([1, 2], limit=3)
     step.abandon()
     assert drafter.commits == [((), 0)]
@@ -169,7 +187,7 @@ def test_a_decode_that_fails_rewinds_the_drafter(rng):
 def test_a_drafter_that_fails_half_way_is_rewound():
     drafter = CachingDrafter()
     drafter.failure = RuntimeError("the draft model's decode failed")
-    step = SpeculativeStep(drafter, FixedDraftLength(3), ends)
+    step = SpeculativeStep({MODEL: drafter}, FixedLength(MODEL, 3), ends)
     with pytest.raises(RuntimeError, match="draft model's decode"):
         step.propose([1, 2], limit=3)
     assert drafter.commits == [((), 0)]
@@ -178,27 +196,85 @@ def test_a_drafter_that_fails_half_way_is_rewound():
 
 
 def test_plain_mode_proposes_nothing(rng):
-    drafter: Drafter = NoDrafter()
-    step = SpeculativeStep(drafter, FixedDraftLength(4), ends)
-    drafter.start([1])
-    assert drafter.prefill([1], 512) == 0
+    step = SpeculativeStep({}, FixedLength(LOOKUP, 0), ends)
+    step.start([1])
+    assert step.prefill([1], 512) == 0
     draft = step.propose([1], limit=4)
     assert draft is EMPTY_DRAFT
-    drafter.observe([], 0, 0)
+    step.observe([], 0, 0)
     assert step.verify(draft, CountingRows(1), rng).tokens == (2,)
-    step.record(0.1, 1)
-    drafter.close()
+    assert step.record(0.1, n_rows=1).source is None
+    step.close()
 
 
 def test_prompt_lookup_is_a_drafter():
     drafter: Drafter = PromptLookup()
-    step = SpeculativeStep(drafter, FixedDraftLength(3), ends)
+    step = SpeculativeStep({LOOKUP: drafter}, FixedLength(LOOKUP, 3), ends)
     assert step.propose([7, 8, END, 5, 7, 8], limit=3).tokens == (END,)
+    step.observe([7], 0, 0)
+    assert drafter.n_unread([7, 8]) == 0
+    step.close()
+
+
+def test_only_the_drafter_of_the_step_has_accepted_something(rng):
+    """The others follow the text as after a plain step."""
+    model, other = CachingDrafter(), CachingDrafter()
+    step = SpeculativeStep({LOOKUP: other, MODEL: model}, RecordingPolicy(2, Plan(LOOKUP, 2)), ends)
+    history = [1]
+    for _ in range(2):
+        draft = step.propose(history, limit=4)
+        history += step.verify(draft, CountingRows(history[-1]), rng).tokens
+    assert model.commits == [((2, 3, 4), 2), ((5, 6, 7), 0)]
+    assert other.commits == [((2, 3, 4), 0), ((5, 6, 7), 2)]
+
+
+def test_a_request_reaches_every_drafter_and_only_those_that_will_draft_read_the_prompt():
+    model, other = CachingDrafter(), CachingDrafter()
+    step = SpeculativeStep({LOOKUP: other, MODEL: model}, RecordingPolicy(), ends)
+    other.cache = model.cache = [5]
+    step.start([1, 2])
+    assert (model.cache, other.cache) == ([], [])
+    assert [step.prefill([1, 2], 512) for _ in range(3)] == [2, 1, 0]
+    assert (model.n_prefills, other.n_prefills) == (3, 0)
+    step.close()
+    assert model.is_closed
+    assert other.is_closed
+
+
+def test_a_plan_without_a_draft_is_a_plain_step(rng):
+    step = SpeculativeStep({LOOKUP: PromptLookup()}, RecordingPolicy(Plan(LOOKUP, 3)), ends)
+    draft = step.propose([1, 2, 3], limit=3)
+    step.verify(draft, CountingRows(3), rng)
+    assert step.record(0.1, n_rows=1).source is None
+
+
+@pytest.mark.parametrize(("memoryless", "n_draft", "jointly"), [(True, 3, True), (False, 3, False), (True, 1, False)])
+def test_sampled_drafts_are_verified_jointly_where_rows_are_memoryless(rng, memoryless, n_draft, jointly):
+    """Joint verification reads every row before it accepts any."""
+    log: list[str] = []
+
+    class Rows(CountingRows):
+        def distribution(self, row: int) -> TokenDistribution:
+            log.append("row")
+            return TokenDistribution.one_hot(2 + row)
+
+        def accept(self, token: int) -> None:
+            log.append("accept")
+
+    step = SpeculativeStep({MODEL: CachingDrafter()}, FixedLength(MODEL, n_draft), ends, rows_are_memoryless=memoryless)
+    draft = step.propose([1], limit=n_draft)
+    assert step.verify(draft, Rows(1), rng).n_accepted == n_draft
+    assert (log[:n_draft] == ["row"] * n_draft and n_draft > 1) == jointly
 
 
 def test_a_draft_needs_one_distribution_per_token():
     with pytest.raises(ValueError, match="2 tokens and 1 distributions"):
         Draft((1, 2), (TokenDistribution.one_hot(1),))
+
+
+def test_nobody_who_listens_means_drafting_up_to_the_limit():
+    assert always(0.0)
+    assert FixedLength(MODEL, 3).wants_another(0.0)
 
 
 def test_cutting_a_draft():
@@ -212,7 +288,7 @@ def test_cutting_a_draft():
 
 def test_the_algorithm_loads_nothing_but_numpy_and_the_standard_library():
     script = (
-        "import sys, localspec.speculative.step, localspec.speculative.prompt_lookup\n"
+        "import sys, localspec.speculative.step, localspec.speculative.expected_gain\n"
         "known = {*sys.stdlib_module_names, 'numpy', 'localspec'}\n"
         "print({m for m in sys.modules if m.partition('.')[0] not in known and not m.startswith('_')})\n"
         "print({m for m in sys.modules if m.startswith('localspec.') and not m.startswith('localspec.speculative')})\n"

@@ -1,0 +1,167 @@
+"""What is known of a pair from running it: pass times, acceptance, and what drafting has gained or lost.
+
+It outlives requests: the next one starts with what the last ones showed. Greedy and sampled replies are kept apart,
+since acceptance and the drafter's confidence mean different things there.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from localspec.speculative.acceptance import AcceptanceTable
+from localspec.speculative.pass_times import PassTimes
+
+# Before the first test. A pair that somebody has chosen deserves some trust.
+_MODEL_PRIOR: Final = 0.85
+
+# Drafting may lose these shares of the time of plain decoding: by drafts that promised a gain, and by probes. It starts
+# with some plain tokens' worth of time for each, and can save up more.
+_LOST_SHARE: Final = 0.005
+_PROBED_SHARE: Final = 0.01
+_CREDIT_TOKENS: Final = 1.5
+_MOST_TOKENS: Final = 24.0
+_MOST_FUND_TOKENS: Final = 3.0
+_FIRST_WAIT_STEPS: Final = 8
+_LONGEST_WAIT_STEPS: Final = 256
+
+_MOST_RESTED_REQUESTS: Final = 16
+
+_PLACES: Final = (2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 17, 25)
+_CONFIDENCES: Final = (0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, 0.995)
+_MATCHES: Final = (2, 3, 4, 5, 7, 9, 13, 17, 25)
+
+
+class Ledger:
+    """Seconds that one source of drafts may still lose against plain decoding, whatever the estimates say.
+
+    Every draft is settled against the plain steps that it replaced, and none may be longer than `balance_s` could pay
+    for if all of it were rejected. So the losses stay within a small credit, what was gained before, and a small share
+    of plain decoding: this is what keeps speculation from being slower than none. Probes, which are expected to lose,
+    have a fund of their own: gains of better times do not pay for them, and while they fail, they become rarer.
+    """
+
+    def __init__(self, plain_token_s: float) -> None:
+        self._most_s, self._most_fund_s = _MOST_TOKENS * plain_token_s, _MOST_FUND_TOKENS * plain_token_s
+        self._n_to_wait, self._next_wait = 0, _FIRST_WAIT_STEPS
+        self.balance_s = self._fund_s = _CREDIT_TOKENS * plain_token_s
+
+    def earn(self, plain_s: float) -> None:
+        """A step took the time of `plain_s` of plain decoding."""
+        self.balance_s = min(self._most_s, self.balance_s + _LOST_SHARE * plain_s)
+        self._fund_s = min(self._most_fund_s, self._fund_s + _PROBED_SHARE * plain_s)
+        self._n_to_wait = max(0, self._n_to_wait - 1)
+
+    def settle(self, gained_s: float, *, is_probe: bool) -> None:
+        """A step with a draft took so much less time than its tokens would have taken plainly (negative: more)."""
+        if gained_s > 0.0 or not is_probe:
+            self.balance_s = min(self._most_s, self.balance_s + gained_s)
+        if gained_s > 0.0:
+            self._n_to_wait, self._next_wait = 0, _FIRST_WAIT_STEPS
+        elif is_probe:
+            self._n_to_wait, self._next_wait = self._next_wait, min(2 * self._next_wait, _LONGEST_WAIT_STEPS)
+        if is_probe:
+            self._fund_s += gained_s
+
+    def may_probe(self, cost_s: float) -> bool:
+        """Whether a probe that can lose `cost_s` may be made now."""
+        return self._n_to_wait == 0 and cost_s <= self._fund_s
+
+    def grant_probe(self, cost_s: float) -> None:
+        """Let a probe of that cost happen now."""
+        self._fund_s, self._n_to_wait = max(self._fund_s, cost_s), 0
+
+
+class ModelEvidence:
+    """What is known of the drafts of a draft model."""
+
+    def __init__(self, plain_token_s: float) -> None:
+        self.ledger = Ledger(plain_token_s)
+        self._overall = AcceptanceTable(())
+        self._by_place = AcceptanceTable(_PLACES)
+        self._by_confidence = AcceptanceTable(_CONFIDENCES)
+        self._n_to_rest = 0
+        self._last_rest = 1
+
+    def at_place(self, place: int) -> float:
+        """Acceptance of the token at `place` (from 1) before it is drafted, given that those before it are accepted."""
+        return self._by_place.estimate(place, self._overall.estimate(0, _MODEL_PRIOR))
+
+    def once_drafted(self, confidence: float) -> float:
+        """Acceptance of a token that was drafted with `confidence`, given that those before it are accepted."""
+        return self._by_confidence.estimate(confidence, self._overall.estimate(0, _MODEL_PRIOR))
+
+    def record(self, place: int, confidence: float, *, accepted: bool) -> None:
+        """The token at `place` was tested."""
+        self._overall.record(0, accepted=accepted)
+        self._by_place.record(place, accepted=accepted)
+        self._by_confidence.record(confidence, accepted=accepted)
+
+    def rests_for_a_request(self) -> bool:
+        """For a draft model that does not pay: whether it rests for one more request, or has another chance."""
+        if self._n_to_rest > 0:
+            self._n_to_rest -= 1
+            return True
+        self._last_rest = self._n_to_rest = min(2 * self._last_rest, _MOST_RESTED_REQUESTS)
+        return False
+
+    def pays(self) -> None:
+        """It pays: the next rest is a short one."""
+        self._last_rest, self._n_to_rest = 1, 0
+
+
+class CopyEvidence:
+    """What is known of copies from the text so far."""
+
+    def __init__(self, plain_token_s: float) -> None:
+        self.ledger = Ledger(plain_token_s)
+        self._by_match = AcceptanceTable(_MATCHES)
+
+    def after_match(self, n_matching: int) -> float:
+        """Acceptance of a token that is copied from behind `n_matching` tokens like those before it."""
+        return self._by_match.estimate(n_matching, 1.0 - 1.0 / (1.0 + 0.25 * n_matching))
+
+    def record(self, n_matching: int, *, accepted: bool) -> None:
+        """Such a token was tested."""
+        self._by_match.record(n_matching, accepted=accepted)
+
+
+class Rate:
+    """Tokens per second of late."""
+
+    _MEMORY_STEPS: Final = 24.0
+
+    def __init__(self) -> None:
+        self._tokens = self._seconds = 0.0
+
+    def add(self, n_tokens: int, seconds: float) -> None:
+        """A step brought `n_tokens` in `seconds`."""
+        keep = 1.0 - 1.0 / self._MEMORY_STEPS
+        self._tokens, self._seconds = self._tokens * keep + n_tokens, self._seconds * keep + seconds
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """None before the first step."""
+        return self._tokens / self._seconds if self._seconds else None
+
+
+class Regime:
+    """What was learned from one kind of replies, greedy or sampled."""
+
+    def __init__(self, plain_token_s: float) -> None:
+        self.model = ModelEvidence(plain_token_s)
+        self.copies = CopyEvidence(plain_token_s)
+        self.rate = Rate()
+
+
+class Evidence:
+    """All that is known of a pair. `target_times` and `draft_times`: passes of the two models; None: no draft model."""
+
+    def __init__(self, target_times: PassTimes, draft_times: PassTimes | None = None) -> None:
+        self.target_times = target_times
+        self.draft_times = draft_times
+        plain_token_s = target_times.seconds(1)
+        self._greedy, self._sampled = Regime(plain_token_s), Regime(plain_token_s)
+
+    def regime(self, *, greedy: bool) -> Regime:
+        """What replies of that kind have shown."""
+        return self._greedy if greedy else self._sampled

@@ -1,0 +1,285 @@
+"""The adaptive policy: draft what is expected to bring more tokens than its time is worth.
+
+Time has a price, in tokens per second: what this sequence makes of a second anyway. A draft of n tokens, the i-th of
+which is accepted with probability a[i] if those before it are, brings
+
+    gain(n) = reach[1] + ... + reach[n] - price * (time of a step with it - time of a plain step),
+    reach[i] = a[1] * ... * a[i]
+
+tokens more than a plain step, and the best (source, n) is taken if that is above 0. Maximising gain at the price of the
+best rate maximises the rate itself, also where steps differ (Dinkelbach, "On nonlinear fractional programming", 1967).
+While a draft model drafts, the same rule decides about each further token, with what is known by then.
+"""
+
+from __future__ import annotations
+
+import bisect
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from localspec.speculative.drafter import Drafter, DraftSource
+from localspec.speculative.evidence import Evidence, Ledger
+from localspec.speculative.policy import Plan, StepOutcome
+from localspec.speculative.prompt_lookup import PromptLookup
+
+# A draft model that has fallen behind reads up once, for this many steps to come.
+_STEPS_PER_READING: Final = 8
+# A probe is long enough to show more than luck, and short enough to be cheap.
+_PROBE_TOKENS: Final = 2
+# Looking further ahead changes nothing: the reach has faded, or the first tokens pay by themselves.
+_LOOK_AHEAD: Final = 8
+# A token that is reached so rarely is not worth thinking about.
+_OUT_OF_REACH: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class _Outlook:
+    """Of drafts of 1, 2 ... tokens: how many are expected to be accepted, and the seconds beyond a plain step.
+
+    `reading_s` more have to be spent once, before the drafter can draft at all.
+    """
+
+    accepted: list[float]
+    extra_s: list[float]
+    reading_s: float
+
+    def best_rate(self, plain_s: float) -> float:
+        """Tokens per second at the best length, 0 included."""
+        rates = ((1.0 + a) / (plain_s + s) for a, s in zip(self.accepted, self.extra_s, strict=True))
+        return max(1.0 / plain_s, max(rates, default=0.0))
+
+    def best(self, price: float) -> tuple[float, int]:
+        """The largest gain in tokens, and the length that brings it; (0.0, 0) when none does.
+
+        What has to be read serves this step and others: it counts in part.
+        """
+        price_of_reading = price * self.reading_s / _STEPS_PER_READING
+        gains = (
+            (a - price * s - price_of_reading, n)
+            for n, (a, s) in enumerate(zip(self.accepted, self.extra_s, strict=True), 1)
+        )
+        return max((0.0, 0), max(gains, default=(0.0, 0)))
+
+    def n_affordable(self, seconds: float) -> int:
+        """The longest draft that costs at most so much."""
+        return bisect.bisect_right(self.extra_s, seconds - self.reading_s)
+
+    @property
+    def probe_cost_s(self) -> float:
+        """What a probe loses when nothing is accepted."""
+        return self.extra_s[:_PROBE_TOKENS][-1] + self.reading_s
+
+
+class ExpectedGain:
+    """Implements `DraftPolicy` for one request, by the evidence of its pair, to which it adds.
+
+    `ceiling` bounds the draft model's drafts, `copy_ceiling` those of prompt lookup. `now` is a clock in seconds.
+    """
+
+    def __init__(
+        self,
+        evidence: Evidence,
+        drafters: Mapping[DraftSource, Drafter],
+        *,
+        greedy: bool,
+        ceiling: int,
+        copy_ceiling: int,
+        now: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._times = evidence.target_times
+        self._draft_times = evidence.draft_times
+        regime = evidence.regime(greedy=greedy)
+        self._model_evidence, self._copy_evidence, self._rate = regime.model, regime.copies, regime.rate
+        lookup = drafters.get(DraftSource.LOOKUP)
+        self._lookup = lookup if isinstance(lookup, PromptLookup) else None
+        self._model = drafters.get(DraftSource.MODEL) if self._draft_times is not None else None
+        self._ceiling = ceiling
+        self._copy_ceiling = copy_ceiling
+        self._now = now
+        self._n_other_rows = 0
+        self._batch_width = 1
+        self._price = 0.0
+        # Of the plan that is carried out:
+        self._plan: Plan | None = None
+        self._is_probe = False
+        self._n_matching = 0
+        self._confidences: list[float] = []
+        self._reach = 1.0
+        self._drafted_at = 0.0
+        self._n_unread = 0
+
+    # --- before a step -----------------------------------------------------------------------------------------------
+
+    def reads(self, source: DraftSource) -> bool:
+        """Copies always; the draft model if it pays, may be probed, or has rested long enough."""
+        if source is DraftSource.LOOKUP:
+            return True
+        if self._model is None or self._ceiling == 0:
+            return False
+        evidence = self._model_evidence
+        outlook = self._model_outlook(self._ceiling, n_unread=1)
+        _, n_draft = outlook.best(self._price_of([outlook]))
+        if n_draft and outlook.n_affordable(evidence.ledger.balance_s):
+            evidence.pays()
+            return True
+        if evidence.ledger.may_probe(outlook.probe_cost_s):
+            return True
+        if evidence.rests_for_a_request():
+            return False
+        evidence.ledger.grant_probe(outlook.probe_cost_s)
+        return True
+
+    def plan(self, history: Sequence[int], limit: int) -> Plan | None:
+        """The source and length of the largest gain; else a probe, if the ledger of its source can pay for it."""
+        self._plan, self._is_probe = None, False
+        self._confidences.clear()
+        self._reach = 1.0
+        outlooks: dict[DraftSource, _Outlook] = {}
+        if self._lookup is not None:
+            self._n_matching = self._lookup.n_matching(history)
+            if self._n_matching:
+                outlooks[DraftSource.LOOKUP] = self._copy_outlook(min(limit, self._copy_ceiling))
+        if self._model is not None:
+            self._n_unread = self._model.n_unread(history)
+            outlooks[DraftSource.MODEL] = self._model_outlook(min(limit, self._ceiling), self._n_unread)
+        self._price = self._price_of(outlooks.values())
+        best_gain = 0.0
+        for source, outlook in outlooks.items():
+            gain, n_draft = outlook.best(self._price)
+            n_affordable = outlook.n_affordable(self._ledger(source).balance_s)
+            if gain > best_gain and n_affordable:
+                best_gain = gain
+                # `wants_another` finds the end of a draft model's draft.
+                n_draft = len(outlook.extra_s) if source is DraftSource.MODEL else n_draft
+                self._plan = Plan(source, min(n_draft, n_affordable))
+        self._plan = self._plan or self._probe(outlooks)
+        self._drafted_at = self._now()
+        return self._plan
+
+    def _probe(self, outlooks: Mapping[DraftSource, _Outlook]) -> Plan | None:
+        """Drafts that nobody believes in, as long as the fund for them lasts."""
+        for source, outlook in outlooks.items():
+            if outlook.extra_s and self._ledger(source).may_probe(outlook.probe_cost_s):
+                self._is_probe = True
+                return Plan(source, min(_PROBE_TOKENS, len(outlook.extra_s)))
+        return None
+
+    # --- inside a draft of the draft model ---------------------------------------------------------------------------
+
+    def wants_another(self, confidence: float) -> bool:
+        """Whether some number of further tokens is worth its time, after one drafted with `confidence`."""
+        assert self._draft_times is not None
+        now = self._now()
+        self._draft_times.observe(1 if self._confidences else max(1, self._n_unread), now - self._drafted_at)
+        self._drafted_at = now
+        self._confidences.append(confidence)
+        n_drafted = len(self._confidences)
+        if self._plan is None or n_drafted >= self._plan.n_draft:
+            return False
+        if self._is_probe:
+            return True
+        self._reach *= self._model_evidence.once_drafted(confidence)
+        reach, gain = self._reach, 0.0
+        draft_s = self._draft_times.seconds(1)
+        for n in range(n_drafted + 1, n_drafted + 1 + _LOOK_AHEAD):
+            reach *= self._model_evidence.at_place(n)
+            gain += reach - self._price * (draft_s + self._row_s(n))
+            if gain > 0.0:
+                return True
+        return False
+
+    # --- after a step ------------------------------------------------------------------------------------------------
+
+    def update(self, outcome: StepOutcome) -> None:
+        """Learn times, acceptance, the rate and what the draft has gained or lost."""
+        self._times.observe(outcome.n_rows, outcome.verify_s)
+        self._n_other_rows, self._batch_width = outcome.n_other_rows, outcome.batch_width
+        plan, source = self._plan, outcome.source
+        if plan is not None and source is None:
+            self._retire(plan.source)
+        if source is not None:
+            self._learn_acceptance(source, outcome)
+        if outcome.n_rows - outcome.n_other_rows > 1 + outcome.n_draft:
+            return  # the pass also read the end of a prompt: its time says nothing about the step
+        step_s = outcome.draft_s + outcome.verify_s
+        self._rate.add(1 + outcome.n_accepted, step_s)
+        plain_s = self._plain_s()
+        if source is not None:
+            gained_s = outcome.n_accepted * plain_s / self._batch_width - self._spent_s(outcome)
+            self._ledger(source).settle(gained_s, is_probe=self._is_probe)
+        for other in (self._model_evidence, self._copy_evidence):
+            other.ledger.earn(min(step_s, plain_s))
+
+    def _learn_acceptance(self, source: DraftSource, outcome: StepOutcome) -> None:
+        for i in range(min(outcome.n_accepted + 1, outcome.n_draft)):
+            accepted = i < outcome.n_accepted
+            if source is DraftSource.LOOKUP:
+                self._copy_evidence.record(self._n_matching + i, accepted=accepted)
+            else:
+                self._model_evidence.record(i + 1, self._confidences[i], accepted=accepted)
+
+    def _spent_s(self, outcome: StepOutcome) -> float:
+        """Seconds that the draft took, by the times that are usual: a hiccup of the machine is not its fault."""
+        n, n_other = outcome.n_draft, outcome.n_other_rows
+        spent_s = self._times.seconds(1 + n + n_other) - self._times.seconds(1 + n_other)
+        if outcome.source is DraftSource.MODEL and self._draft_times is not None:
+            spent_s += self._draft_times.seconds(max(1, self._n_unread)) + (n - 1) * self._draft_times.seconds(1)
+        return spent_s
+
+    def _retire(self, source: DraftSource) -> None:
+        """It was asked for a draft and had none: its context is full, or it failed. Not again in this request."""
+        if source is DraftSource.LOOKUP:
+            self._lookup = None
+        else:
+            self._model = None
+
+    # --- outlooks ----------------------------------------------------------------------------------------------------
+
+    def _model_outlook(self, limit: int, n_unread: int) -> _Outlook:
+        assert self._draft_times is not None
+        n_usual = min(max(1, n_unread), 2)  # two after a draft that was accepted whole
+        first_s, further_s = self._draft_times.seconds(n_usual), self._draft_times.seconds(1)
+        reading_s = self._draft_times.seconds(n_unread) - first_s if n_unread > n_usual else 0.0
+        return self._outlook(
+            ((self._model_evidence.at_place(n), first_s if n == 1 else further_s) for n in range(1, limit + 1)),
+            reading_s,
+        )
+
+    def _copy_outlook(self, limit: int) -> _Outlook:
+        return self._outlook((self._copy_evidence.after_match(self._n_matching + i), 0.0) for i in range(limit))
+
+    def _outlook(self, tokens: Iterable[tuple[float, float]], reading_s: float = 0.0) -> _Outlook:
+        """From the acceptance of each token and the seconds that it takes to draft."""
+        accepted, extra_s = [], []
+        reach, expected, seconds = 1.0, 0.0, 0.0
+        for n, (odds, draft_s) in enumerate(tokens, start=1):
+            reach *= odds
+            expected += reach
+            seconds += draft_s + self._row_s(n)
+            accepted.append(expected)
+            extra_s.append(seconds)
+            if reach < _OUT_OF_REACH and n >= _PROBE_TOKENS:
+                break
+        return _Outlook(accepted, extra_s, reading_s)
+
+    def _row_s(self, n: int) -> float:
+        """Seconds that the n-th drafted token adds to the target's pass."""
+        return self._times.seconds(1 + n + self._n_other_rows) - self._times.seconds(n + self._n_other_rows)
+
+    def _plain_s(self) -> float:
+        return self._times.seconds(1 + self._n_other_rows)
+
+    def _price_of(self, outlooks: Iterable[_Outlook]) -> float:
+        """Tokens per second of all sequences in the pass: a second of drafting makes every one of them wait.
+
+        The measured rate, but not more than this step could reach: after a text that was easy, it would be too dear.
+        """
+        plain_s = self._plain_s()
+        reachable = max((each.best_rate(plain_s) for each in outlooks), default=1.0 / plain_s)
+        measured = self._rate.tokens_per_second or reachable
+        return max(1.0 / plain_s, min(measured, reachable)) * self._batch_width
+
+    def _ledger(self, source: DraftSource) -> Ledger:
+        return self._copy_evidence.ledger if source is DraftSource.LOOKUP else self._model_evidence.ledger

@@ -1,0 +1,64 @@
+"""How long a forward pass takes, by its number of rows: learned from the passes that run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+# How far one pass moves the estimate for its own width, and for every width: machines slow down as a whole.
+_OWN_STEP: Final = 0.1
+_COMMON_STEP: Final = 0.1
+# A pass that was held up by something else counts as one that took this many times the estimate, at most.
+_MAX_SURPRISE: Final = 2.0
+
+
+class PassTimes:
+    """Estimated seconds of a forward pass of n rows, never less for more rows.
+
+    Up to the widest pass that was measured at the start there is an estimate for every width; beyond it the last slope
+    goes on.
+    """
+
+    def __init__(self, measured: Mapping[int, float]) -> None:
+        """Start from `measured`: rows to seconds, for some widths; between them times are linear.
+
+        Raises:
+            ValueError: nothing was measured, or something that is not above 0.
+        """
+        if not measured or min(measured) < 1 or min(measured.values()) <= 0.0:
+            raise ValueError(f"Pass times must be seconds above 0 for widths above 0, at least one; got {measured}.")
+        known = sorted(measured.items())
+        self._seconds: list[float] = []  # [n - 1]: of n rows
+        left_rows, left_s = 0, known[0][1]
+        for rows, seconds in known:
+            slope = (max(seconds, left_s) - left_s) / (rows - left_rows)
+            self._seconds += [left_s + slope * (n - left_rows) for n in range(left_rows + 1, rows + 1)]
+            left_rows, left_s = rows, self._seconds[-1]
+
+    def seconds(self, n_rows: int) -> float:
+        """Estimate for `n_rows` (>= 1)."""
+        widest = len(self._seconds)
+        if n_rows <= widest:
+            return self._seconds[n_rows - 1]
+        slope = (self._seconds[-1] - self._seconds[0]) / (widest - 1) if widest > 1 else self._seconds[0]
+        return self._seconds[-1] + slope * (n_rows - widest)
+
+    def observe(self, n_rows: int, seconds: float) -> None:
+        """Learn from a pass. Wider ones than those measured at the start say too little about narrow ones."""
+        if n_rows > len(self._seconds):
+            return
+        surprise = seconds / self._seconds[n_rows - 1]
+        surprise = min(max(surprise, 1.0 / _MAX_SURPRISE), _MAX_SURPRISE) - 1.0
+        common = 1.0 + _COMMON_STEP * surprise
+        updated = [each * common for each in self._seconds]
+        own = updated[n_rows - 1] = updated[n_rows - 1] * (1.0 + _OWN_STEP * surprise)
+        # Neighbours give way where they would contradict: a wider pass never takes less time.
+        for i in range(n_rows, len(updated)):
+            if updated[i] >= own:
+                break
+            updated[i] = own
+        for i in range(n_rows - 2, -1, -1):
+            if updated[i] <= own:
+                break
+            updated[i] = own
+        self._seconds = updated

@@ -1,0 +1,190 @@
+"""What is learned: pass times, acceptance, and what may be lost."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.speculative.acceptance import AcceptanceTable
+from localspec.speculative.evidence import Evidence, Ledger, Rate
+from localspec.speculative.pass_times import PassTimes
+
+
+class TestPassTimes:
+    def test_between_measurements_times_are_linear_and_go_on_beyond_them(self):
+        times = PassTimes({1: 0.010, 3: 0.014, 5: 0.030})
+        assert [times.seconds(n) for n in (1, 2, 3, 4, 5, 7)] == pytest.approx(
+            [0.010, 0.012, 0.014, 0.022, 0.030, 0.040]
+        )
+
+    def test_one_measurement_is_enough(self):
+        assert PassTimes({1: 0.02}).seconds(5) == pytest.approx(0.1)  # as if rows ran one after the other
+        assert PassTimes({4: 0.02}).seconds(1) == pytest.approx(0.02)
+
+    @pytest.mark.parametrize("measured", [{}, {0: 0.1}, {1: 0.0}, {1: 0.1, 2: -1.0}])
+    def test_what_is_no_time_is_refused(self, measured):
+        with pytest.raises(ValueError, match="Pass times"):
+            PassTimes(measured)
+
+    def test_a_measurement_that_contradicts_a_narrower_one_gives_way(self):
+        times = PassTimes({1: 0.02, 2: 0.01, 3: 0.03})
+        assert [times.seconds(n) for n in (1, 2, 3)] == pytest.approx([0.02, 0.02, 0.03])
+
+    @given(
+        st.dictionaries(st.integers(1, 33), st.floats(1e-4, 1.0), min_size=1, max_size=7),
+        st.lists(st.tuples(st.integers(1, 40), st.floats(1e-6, 10.0)), max_size=60),
+    )
+    def test_more_rows_never_take_less_time(self, measured, passes):
+        times = PassTimes(measured)
+        for n_rows, seconds in passes:
+            times.observe(n_rows, seconds)
+        estimates = [times.seconds(n) for n in range(1, 45)]
+        assert all(a <= b * (1 + 1e-12) for a, b in itertools.pairwise(estimates))
+        assert estimates[0] > 0
+
+    def test_it_follows_what_it_sees(self):
+        times, rng = PassTimes({1: 0.02, 9: 0.04}), random.Random(1)
+        for _ in range(100):
+            times.observe(rng.choice((1, 5, 9)), 0.05)  # now flat
+        assert [times.seconds(n) for n in (1, 5, 9)] == pytest.approx([0.05] * 3, rel=0.02)
+
+    def test_a_machine_that_slows_down_slows_every_width(self):
+        times = PassTimes({1: 0.02, 9: 0.04})
+        for _ in range(100):
+            times.observe(9, 0.08)
+        assert times.seconds(9) == pytest.approx(0.08, rel=0.01)
+        assert 0.024 < times.seconds(1) < 0.05
+
+    def test_one_hiccup_moves_little(self):
+        times = PassTimes({1: 0.02, 9: 0.04})
+        times.observe(1, 30.0)
+        assert times.seconds(1) < 0.026
+        assert times.seconds(9) < 0.045
+
+    def test_wider_passes_than_known_say_nothing(self):
+        times = PassTimes({1: 0.02, 9: 0.04})
+        times.observe(10, 5.0)
+        assert times.seconds(9) == pytest.approx(0.04)
+
+
+class TestAcceptance:
+    def test_before_any_test_there_is_the_prior(self):
+        assert AcceptanceTable((2, 5)).estimate(3, 0.7) == pytest.approx(0.7)
+
+    def test_classes_are_ranges(self):
+        table = AcceptanceTable((2, 5))
+        for _ in range(1000):
+            table.record(2, accepted=True)
+            table.record(5, accepted=False)
+        assert table.estimate(4.9, 0.5) == pytest.approx(1.0, abs=0.02)
+        assert table.estimate(99, 0.5) == pytest.approx(0.0, abs=0.02)
+        assert table.estimate(1.9, 0.5) == 0.5
+
+    @pytest.mark.parametrize("odds", [0.1, 0.5, 0.95])
+    def test_the_estimate_comes_to_the_share_of_tests(self, odds):
+        table, rng = AcceptanceTable(()), random.Random(2)
+        estimates = []
+        for _ in range(6000):
+            table.record(0, accepted=rng.random() < odds)
+            estimates.append(table.estimate(0, 0.5))
+        assert sum(estimates[300:]) / len(estimates[300:]) == pytest.approx(odds, abs=0.02)
+
+    def test_old_tests_fade(self):
+        table = AcceptanceTable(())
+        for _ in range(2000):
+            table.record(0, accepted=True)
+        for _ in range(300):
+            table.record(0, accepted=False)
+        assert table.estimate(0, 1.0) < 0.2
+
+
+class TestLedger:
+    @given(st.lists(st.tuples(st.floats(0.0, 1.0), st.floats(-3.0, 3.0)), max_size=200))
+    def test_losses_stay_within_the_credit_the_gains_and_a_small_share(self, steps):
+        """Whatever happens, when no draft may cost more than the balance, or a probe more than may be probed."""
+        ledger = Ledger(plain_token_s=0.1)
+        gained = spent_plainly = 0.0
+        for plain_s, wish in steps:
+            if ledger.may_probe(max(0.0, -wish)):
+                ledger.settle(wish, is_probe=True)
+                gained += wish
+            elif -wish <= ledger.balance_s:
+                ledger.settle(wish, is_probe=False)
+                gained += wish
+            ledger.earn(plain_s)
+            spent_plainly += plain_s
+            assert gained >= -(0.3 + 0.015 * spent_plainly) - 1e-9 - max(0.0, gained)
+
+    def test_failed_probes_become_rarer_until_one_gains(self):
+        ledger = Ledger(plain_token_s=1.0)
+
+        def steps_until_a_probe() -> int:
+            for n in range(2000):
+                if ledger.may_probe(0.01):
+                    return n
+                ledger.earn(1.0)
+            raise AssertionError
+
+        waits = []
+        for _ in range(8):
+            waits.append(steps_until_a_probe())
+            ledger.settle(-0.01, is_probe=True)
+        assert waits == [0, 8, 16, 32, 64, 128, 256, 256]
+        ledger.settle(0.5, is_probe=True)
+        assert steps_until_a_probe() == 0
+        ledger.settle(-0.01, is_probe=True)
+        assert steps_until_a_probe() == 8
+
+    def test_a_probe_that_costs_more_than_the_fund_waits_for_it_or_is_granted(self):
+        ledger = Ledger(plain_token_s=1.0)
+        assert not ledger.may_probe(2.0)
+        for _ in range(60):
+            ledger.earn(1.0)
+        assert ledger.may_probe(2.0)
+        ledger.settle(-2.0, is_probe=True)
+        assert not ledger.may_probe(0.5)
+        ledger.grant_probe(0.5)
+        assert ledger.may_probe(0.5)
+
+    def test_gains_pay_for_drafts_and_not_for_probes(self):
+        ledger = Ledger(plain_token_s=1.0)
+        ledger.settle(5.0, is_probe=False)
+        assert ledger.balance_s == pytest.approx(6.5)
+        assert not ledger.may_probe(2.0)
+        ledger.settle(100.0, is_probe=False)
+        assert ledger.balance_s == pytest.approx(12.0)
+
+
+def test_the_rate_is_that_of_the_last_steps():
+    rate = Rate()
+    assert rate.tokens_per_second is None
+    for _ in range(200):
+        rate.add(1, 0.1)
+    assert rate.tokens_per_second == pytest.approx(10)
+    for _ in range(60):
+        rate.add(3, 0.1)
+    assert 25 < rate.tokens_per_second < 30
+
+
+def test_greedy_and_sampled_replies_are_learned_apart():
+    evidence = Evidence(PassTimes({1: 0.02}))
+    for _ in range(50):
+        evidence.regime(greedy=True).model.record(1, 0.9, accepted=False)
+    assert evidence.regime(greedy=True).model.at_place(1) < 0.3
+    assert evidence.regime(greedy=False).model.at_place(1) > 0.7
+
+
+def test_places_learn_from_each_other_and_then_for_themselves():
+    model = Evidence(PassTimes({1: 0.02})).regime(greedy=True).model
+    for _ in range(300):
+        model.record(1, 0.9, accepted=True)
+        model.record(2, 0.9, accepted=False)
+    assert model.at_place(1) > 0.95
+    assert model.at_place(2) < 0.05
+    assert 0.4 < model.at_place(12) < 0.6
+    assert model.once_drafted(0.9) == pytest.approx(0.5, abs=0.05)
+    assert model.once_drafted(0.1) < model.once_drafted(0.999)

@@ -1,0 +1,371 @@
+"""The adaptive policy in worlds with known times and acceptance, on a clock of their own: what it reaches there."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from localspec.speculative.drafter import EMPTY_DRAFT, Draft, DraftSource, WantsAnother, always
+from localspec.speculative.evidence import Evidence
+from localspec.speculative.expected_gain import ExpectedGain
+from localspec.speculative.pass_times import PassTimes
+from localspec.speculative.policy import StepOutcome
+from localspec.speculative.prompt_lookup import PromptLookup
+
+MODEL, LOOKUP = DraftSource.MODEL, DraftSource.LOOKUP
+
+
+@dataclass
+class World:
+    """One pair on one machine. Seconds of a pass: `base_s` plus `row_s` for each row after the first.
+
+    `acceptance(i, confidence)` of the i-th drafted token (from 1), `confidence()` of each token that is drafted,
+    `copies()` how much a copy matches now (0: nothing to copy) and `copied` the acceptance of a copied token.
+    """
+
+    acceptance: Callable[[int, float], float] = lambda i, confidence: 0.9
+    base_s: float = 0.020
+    row_s: float = 0.0005
+    draft_base_s: float = 0.002
+    draft_row_s: float = 0.0001
+    confidence: Callable[[random.Random], float] = lambda rng: 0.9
+    copies: Callable[[random.Random], int] = lambda rng: 0
+    copied: float = 0.0
+    noise: float = 0.05
+    seed: int = 1
+    now: float = 0.0
+    n_history: int = 100
+    n_read: int = 0
+    lengths: list[int] = field(default_factory=list)
+    sources: Counter = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.seed)
+
+    def target_s(self, rows: int) -> float:
+        return self.base_s + self.row_s * (rows - 1)
+
+    def draft_s(self, rows: int) -> float:
+        return self.draft_base_s + self.draft_row_s * (rows - 1)
+
+    def spend(self, seconds: float) -> float:
+        seconds *= self.rng.uniform(1 - self.noise, 1 + self.noise)
+        self.now += seconds
+        return seconds
+
+    def evidence(self) -> Evidence:
+        widths = (1, 2, 3, 5, 9, 17, 33)
+        return Evidence(
+            PassTimes({n: self.target_s(n) for n in widths}), PassTimes({n: self.draft_s(n) for n in widths})
+        )
+
+
+class WorldModel:
+    """The draft model of a world: `propose` takes its time and draws confidences."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.confidences: list[float] = []
+        self.is_broken = False
+
+    def start(self, history: Sequence[int]) -> None:
+        pass
+
+    def prefill(self, history: Sequence[int], max_tokens: int) -> int:
+        return 0
+
+    def n_unread(self, history: Sequence[int]) -> int:
+        return self.world.n_history - self.world.n_read
+
+    def propose(self, history: Sequence[int], n_draft: int, wants_another: WantsAnother = always) -> Draft:
+        world, self.confidences = self.world, []
+        if self.is_broken:
+            return EMPTY_DRAFT
+        world.spend(world.draft_s(self.n_unread(history)))
+        while True:
+            self.confidences.append(world.confidence(world.rng))
+            if not wants_another(self.confidences[-1]) or len(self.confidences) == n_draft:
+                return Draft((0,) * len(self.confidences))
+            world.spend(world.draft_s(1))
+
+    def observe(self, tokens: Sequence[int], position: int, first_row: int) -> None:
+        pass
+
+    def commit(self, tokens: Sequence[int], n_accepted: int) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class WorldLookup(PromptLookup):
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self.world = world
+        self.found = 0
+
+    def n_matching(self, history: Sequence[int]) -> int:
+        self.found = self.world.copies(self.world.rng)
+        return self.found
+
+
+class Reply:
+    """One request: the loop around a policy that `SpeculativeStep` and the scheduler are."""
+
+    def __init__(
+        self, world: World, evidence: Evidence, *, with_model: bool = True, with_lookup: bool = False, ceiling: int = 16
+    ) -> None:
+        self.world, self.model, self.lookup = world, WorldModel(world), WorldLookup(world)
+        drafters = {}
+        if with_lookup:
+            drafters[LOOKUP] = self.lookup
+        if with_model:
+            drafters[MODEL] = self.model
+        self.policy = ExpectedGain(
+            evidence, drafters, greedy=False, ceiling=ceiling, copy_ceiling=32, now=lambda: world.now
+        )
+        world.n_history, world.n_read = 100, 0
+        if with_model and self.policy.reads(MODEL):
+            world.n_read = 99
+
+    def step(self) -> int:
+        world, started = self.world, self.world.now
+        plan = self.policy.plan((), 32)
+        n_draft, source = 0, None
+        if plan is not None:
+            n_draft = plan.n_draft
+            if plan.source is MODEL:
+                n_draft = len(self.model.propose((), plan.n_draft, self.policy.wants_another))
+            source = plan.source if n_draft else None
+        draft_s = world.now - started
+        verify_s = world.spend(world.target_s(1 + n_draft))
+        n_accepted = 0
+        while n_accepted < n_draft and world.rng.random() < (
+            world.copied if source is LOOKUP else world.acceptance(n_accepted + 1, self.model.confidences[n_accepted])
+        ):
+            n_accepted += 1
+        if source is MODEL:
+            world.n_read = world.n_history + min(n_accepted, n_draft - 1)
+        world.n_history += n_accepted + 1
+        world.lengths.append(n_draft)
+        world.sources[source] += 1
+        self.policy.update(StepOutcome(source, n_draft, n_accepted, draft_s, verify_s, 1 + n_draft, 0, 1))
+        return n_accepted + 1
+
+    def run(self, n_tokens: int) -> float:
+        """Tokens per second over `n_tokens`."""
+        started, done = self.world.now, 0
+        while done < n_tokens:
+            done += self.step()
+        return done / (self.world.now - started)
+
+
+def best_fixed_rate(world: World, acceptance: float) -> float:
+    """Tokens per second of the best fixed length, for independent tokens of one acceptance."""
+
+    def rate(n: int) -> float:
+        tokens = sum(acceptance**i for i in range(n + 1))
+        drafting_s = n * world.draft_s(1) + (world.draft_row_s if n else 0.0)
+        return tokens / (drafting_s + world.target_s(1 + n))
+
+    return max(rate(n) for n in range(17))
+
+
+MACHINES = {
+    "a GPU: rows cost nothing, the draft a tenth": World(row_s=0.0001),
+    "a CPU: a row costs a quarter of a pass, the draft a third": World(
+        row_s=0.005, draft_base_s=0.007, draft_row_s=0.003
+    ),
+    "a draft that is nearly free": World(draft_base_s=0.0002, draft_row_s=0.0),
+}
+
+
+def copy_of(world: World, **changes: object) -> World:
+    own = {name: getattr(world, name) for name in ("base_s", "row_s", "draft_base_s", "draft_row_s")}
+    return World(**{**own, **changes})
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("acceptance", [0.0, 0.3, 0.6, 0.8, 0.95, 1.0])
+def test_it_comes_near_the_best_fixed_length(machine, acceptance):
+    world = copy_of(MACHINES[machine], acceptance=lambda i, confidence: acceptance)
+    evidence = world.evidence()
+    Reply(world, evidence).run(300)
+    assert Reply(world, evidence).run(10_000) > 0.96 * best_fixed_rate(world, acceptance)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("acceptance", [0.0, 0.2, 0.5])
+def test_a_bad_draft_costs_little_from_the_first_token_on(machine, acceptance):
+    """Also while it learns, and after a rest, when the draft model has much to read."""
+    world = copy_of(MACHINES[machine], acceptance=lambda i, confidence: acceptance, noise=0.02)
+    evidence = world.evidence()
+    plain = 1 / world.target_s(1)
+    assert Reply(world, evidence).run(400) > 0.97 * plain
+    assert min(Reply(world, evidence).run(192) for _ in range(20)) > 0.97 * plain
+
+
+def test_confidence_decides_where_a_draft_ends():
+    """A fifth of the tokens is nearly lost. Where the drafter knows which, it saves what would follow them."""
+
+    def rate(confidence_of_lost: float) -> float:
+        lost = 1e-3  # a mark in the number that the policy cannot tell apart
+        world = World(
+            draft_base_s=0.004,
+            confidence=lambda rng: confidence_of_lost + lost if rng.random() < 0.2 else 0.99,
+            acceptance=lambda i, confidence: 0.02 if confidence == confidence_of_lost + lost else 0.98,
+        )
+        evidence = world.evidence()
+        Reply(world, evidence).run(1000)
+        return Reply(world, evidence).run(10_000)
+
+    assert rate(0.3) > 1.04 * rate(0.985)
+
+
+def test_it_follows_a_text_that_changes():
+    odds = [0.95]
+    world = World(acceptance=lambda i, confidence: odds[0], draft_base_s=0.004)
+    evidence = world.evidence()
+    reply = Reply(world, evidence)
+    reply.run(400)
+    assert sum(world.lengths[-20:]) / 20 > 4
+    odds[0] = 0.0
+    reply.run(300)
+    assert sum(world.lengths[-100:]) < 12
+    odds[0] = 0.95
+    reply.run(3000)
+    assert sum(world.lengths[-20:]) / 20 > 4
+
+
+def test_probes_become_rarer_while_they_fail():
+    world = World(acceptance=lambda i, confidence: 0.0, draft_base_s=0.004, draft_row_s=0.0)
+    reply = Reply(world, world.evidence())
+    reply.run(4000)
+    first, second = world.lengths[:2000], world.lengths[2000:]
+    assert 0 < sum(n > 0 for n in second) < sum(n > 0 for n in first)
+
+
+def test_a_draft_model_that_does_not_pay_rests_for_whole_requests_and_comes_back():
+    odds = [0.0]
+    world = World(acceptance=lambda i, confidence: odds[0], draft_base_s=0.010)
+    evidence = world.evidence()
+    for _ in range(4):
+        Reply(world, evidence).run(200)
+    has_read = []
+    for _ in range(12):
+        reply = Reply(world, evidence)
+        has_read.append(world.n_read > 0)
+        reply.run(50)
+    assert 0 < sum(has_read) < 6
+    odds[0] = 1.0
+    for _ in range(60):
+        Reply(world, evidence).run(200)
+    assert Reply(world, evidence).run(400) > 1.3 / world.target_s(1)
+
+
+def test_a_machine_on_which_drafting_gets_dear_is_noticed():
+    world = World(acceptance=lambda i, confidence: 0.7, draft_base_s=0.002)
+    evidence = world.evidence()
+    reply = Reply(world, evidence)
+    reply.run(300)
+    world.draft_base_s = 0.030
+    reply.run(300)
+    assert sum(world.lengths[-100:]) < 30
+
+
+@pytest.mark.parametrize("copied", [0.0, 0.3, 0.9, 1.0])
+def test_lookup_alone_is_never_much_slower_than_plain_and_long_where_it_pays(copied):
+    world = World(row_s=0.005, copies=lambda rng: rng.choice([0, 2, 4, 12]), copied=copied, noise=0.02)
+    evidence = world.evidence()
+    plain = 1 / world.target_s(1)
+    rates = [Reply(world, evidence, with_model=False, with_lookup=True).run(192) for _ in range(10)]
+    assert min(rates) > 0.97 * plain
+    if copied >= 0.9:
+        assert rates[-1] > 1.5 * plain
+    if copied == 1.0:
+        assert max(world.lengths) == 32
+
+
+def test_of_both_sources_the_better_one_drafts():
+    good_copies = World(copies=lambda rng: rng.choice([0, 20]), copied=1.0, acceptance=lambda i, c: 0.8)
+    bad_copies = World(copies=lambda rng: 3, copied=0.05, acceptance=lambda i, c: 0.9)
+    for world in (good_copies, bad_copies):
+        evidence = world.evidence()
+        Reply(world, evidence, with_lookup=True).run(400)
+        world.sources.clear()
+        Reply(world, evidence, with_lookup=True).run(400)
+    assert good_copies.sources[LOOKUP] > 5
+    assert good_copies.sources[MODEL] > 5
+    assert bad_copies.sources[LOOKUP] < 0.1 * bad_copies.sources[MODEL]
+
+
+def test_a_hiccup_of_the_machine_does_not_silence_a_good_draft():
+    world = World(acceptance=lambda i, confidence: 0.95)
+    reply = Reply(world, world.evidence())
+    reply.run(200)
+    for _ in range(3):
+        world.now += 2.0  # seen by the policy as a very slow draft
+        reply.step()
+    reply.run(60)
+    assert sum(world.lengths[-5:]) > 10
+
+
+def test_a_drafter_without_a_draft_is_not_asked_again_in_this_request():
+    world = World()
+    evidence = world.evidence()
+    reply = Reply(world, evidence)
+    reply.model.is_broken = True
+    reply.run(50)
+    assert world.sources[MODEL] == 0
+    assert reply.policy.plan((), 32) is None
+    lookup_only = Reply(World(copies=lambda rng: 8, copied=1.0), evidence, with_model=False, with_lookup=True)
+    plan = lookup_only.policy.plan((), 32)
+    assert plan is not None
+    assert plan.source is LOOKUP
+    lookup_only.policy.update(StepOutcome(None, 0, 0, 0.0, 0.02, 1, 0, 1))
+    assert lookup_only.policy.plan((), 32) is None
+
+
+def test_a_full_batch_leaves_no_room_for_drafts():
+    """Where a pass is shared by many and rows cost time, a drafted token must be worth everybody's waiting."""
+    world = World(acceptance=lambda i, confidence: 0.8, row_s=0.004)
+    reply = Reply(world, world.evidence())
+    reply.run(300)
+    assert reply.policy.plan((), 32) is not None
+    reply.policy.update(StepOutcome(None, 0, 0, 0.0, world.target_s(16), 16, 15, 16))
+    assert reply.policy.plan((), 32) is None
+
+
+def test_the_pass_that_ends_a_prompt_says_nothing_about_steps():
+    world = World()
+    evidence = world.evidence()
+    reply = Reply(world, evidence)
+    reply.policy.plan((), 32)
+    before = evidence.regime(greedy=False).model.ledger.balance_s
+    reply.policy.update(StepOutcome(MODEL, 1, 0, 0.01, 5.0, 300, 0, 1)) if reply.model.propose(
+        (), 1, reply.policy.wants_another
+    ) else None
+    assert evidence.regime(greedy=False).model.ledger.balance_s == before
+    assert evidence.regime(greedy=False).rate.tokens_per_second is None
+
+
+def test_a_ceiling_of_zero_never_drafts():
+    world = World(copies=lambda rng: 8, copied=1.0)
+    drafters = {MODEL: WorldModel(world), LOOKUP: WorldLookup(world)}
+    policy = ExpectedGain(world.evidence(), drafters, greedy=True, ceiling=0, copy_ceiling=0)
+    assert not policy.reads(MODEL)
+    assert policy.reads(LOOKUP)
+    assert policy.plan((), 32) is None
+
+
+def test_without_a_draft_model_there_is_none_to_read():
+    world = World()
+    policy = ExpectedGain(Evidence(PassTimes({1: 0.02})), {}, greedy=True, ceiling=8, copy_ceiling=32)
+    assert not policy.reads(MODEL)
+    assert policy.plan((), 32) is None
+    policy.update(StepOutcome(None, 0, 0, 0.0, 0.02, 1, 0, 1))
+    assert world.sources == Counter()
