@@ -1,4 +1,4 @@
-"""Settings: defaults < configuration file < environment < flags. A pure merge of what it is handed; no globals.
+"""Settings: defaults < tuned < configuration file < environment < flags. A pure merge of what it is handed; no globals.
 
 pair = "qwen"                        # the pair to start with; also LOCALSPEC_PAIR, --pair
 ctx = 16384
@@ -22,14 +22,14 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_origin
+from typing import Annotated, Any, Final, Literal, Self, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
 from localspec.errors import ConfigError
 from localspec.paths import HOME_VARIABLE
 
-__all__ = ["ChatSettings", "PairEntry", "SamplingSettings", "Settings", "load_settings"]
+__all__ = ["ChatSettings", "PairEntry", "SamplingSettings", "Settings", "TunedSettings", "load_settings"]
 
 ENVIRONMENT_PREFIX: Final = "LOCALSPEC_"
 
@@ -53,10 +53,12 @@ def _from_list(value: object) -> object:
 
 
 # Spelled out, since settings lie below the layers that define them; tests hold them to the originals.
-_Mode = Literal["draft", "lookup", "plain"]
+_Mode = Literal["auto", "draft", "lookup", "plain"]
 _KvType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
 _Ctx = Annotated[int, Field(ge=16, le=2**31 - 1)]
 _Ceiling = Annotated[int, Field(ge=0, le=32)]
+_Ngram = Annotated[int, Field(ge=1, le=16)]
+_Threads = Annotated[int, Field(ge=1, le=512)]
 _GpuLayers = Annotated[int, Field(ge=-1, le=2**31 - 1)]
 _ModelPath = Annotated[Path, BeforeValidator(_model_path)]
 
@@ -120,35 +122,68 @@ class SamplingSettings(_Section):
 class Settings(_Section):
     """Everything that can be set.
 
-    `pair` None: the caller chooses. `num_speculative_tokens` None: what suits the pair. `ctx` None: the target's own.
-    `threads` None: one per physical core. `gpu_layers` and `draft_gpu_layers` -1: all layers of that model.
+    `pair` None: the caller chooses. `ctx` None: the target's own. `threads` None: one per physical core. `gpu_layers`
+    and `draft_gpu_layers` -1: all layers of that model. `num_speculative_tokens` is the most that is drafted at once,
+    and with `fixed_length` always. Prompt lookup matches n-grams of `lookup_min_ngram` to `lookup_max_ngram` tokens.
     """
 
     pair: str | None = None
     pairs: dict[str, PairEntry] = {}
-    mode: _Mode = "draft"
-    num_speculative_tokens: _Ceiling | None = None
+    mode: _Mode = "auto"
+    num_speculative_tokens: _Ceiling = 16
+    fixed_length: bool = False
+    lookup_min_ngram: _Ngram = 2
+    lookup_max_ngram: _Ngram = 4
     ctx: _Ctx | None = None
     gpu_layers: _GpuLayers = -1
     draft_gpu_layers: _GpuLayers = -1
     kv_type: _KvType = "f16"
     draft_kv_type: _KvType = "f16"
-    threads: Annotated[int, Field(ge=1, le=512)] | None = None
+    threads: _Threads | None = None
     chat: ChatSettings = ChatSettings()
     sampling: SamplingSettings = SamplingSettings()
 
 
+class TunedSettings(_Section):
+    """What `localspec tune` chooses, by the names in `Settings`: above the defaults, below all that a user says."""
+
+    mode: _Mode
+    num_speculative_tokens: _Ceiling
+    fixed_length: bool
+    lookup_min_ngram: _Ngram
+    lookup_max_ngram: _Ngram
+    kv_type: _KvType
+    draft_kv_type: _KvType
+    threads: _Threads | None
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        if problem := _contradiction(self):
+            raise ValueError(problem[0])
+        return self
+
+
+# Chosen with each other in mind: when a user says one of them, the tuned value of the other goes too.
+_TOGETHER: Final = (("mode", "fixed_length"), ("lookup_min_ngram", "lookup_max_ngram"))
+
+
 def load_settings(
-    file: Path | None, environ: Mapping[str, str], flags: Mapping[str, object], *, pair: str | None = None
+    file: Path | None,
+    environ: Mapping[str, str],
+    flags: Mapping[str, object],
+    *,
+    pair: str | None = None,
+    tuned: TunedSettings | None = None,
 ) -> Settings:
     """Merge the layers; a later one wins, key by key. What the entry of `pair` says goes before the rest of the file.
 
     `file` None: there is none. Of `environ` only names with the prefix LOCALSPEC_ count, and empty values do not.
-    `flags` go by the names of the settings ("ctx", "temperature" ...); None means: not given.
+    `flags` go by the names of the settings ("ctx", "temperature" ...); None means: not given. `tuned` lies below all of
+    them. `model_fields_set` of the result names what was set in some layer.
 
     Raises:
-        ConfigError: a layer cannot be read, or holds an unknown key or a value that cannot be used. The message names
-            the layer, the key and the value; the hint names the nearest key.
+        ConfigError: a layer cannot be read, or holds an unknown key or a value that cannot be used, or two values
+            contradict each other. The message names the layer, the key and the value; the hint names the nearest key.
     """
     merged: dict[str, Any] = {}
     if file is not None:
@@ -157,7 +192,35 @@ def load_settings(
         _merge(merged, {key: value for key, value in entry.items() if key in Settings.model_fields})
     _merge(merged, _checked(_from_environment(environ), "", _variable, strict=False))
     _merge(merged, _checked(_from_flags(flags), "", _flag))
-    return Settings.model_validate(merged)
+    settings = Settings.model_validate(_beneath(merged, tuned) | merged)
+    if problem := _contradiction(settings):
+        raise ConfigError(problem[0], hint=problem[1])
+    return settings
+
+
+def _beneath(said: Mapping[str, Any], tuned: TunedSettings | None) -> dict[str, Any]:
+    """What a user left to the tuned settings."""
+    layer = {} if tuned is None else tuned.model_dump()
+    for group in _TOGETHER:
+        if any(key in said for key in group):
+            layer = {key: value for key, value in layer.items() if key not in group}
+    return layer
+
+
+def _contradiction(settings: Settings | TunedSettings) -> tuple[str, str] | None:
+    """Values that are each possible and not together: what is wrong, and what to do."""
+    if settings.fixed_length and settings.mode == "auto":
+        return (
+            "fixed_length is set and the mode is auto, which chooses the length of every draft.",
+            "Set the mode to draft or lookup too, or leave fixed_length out.",
+        )
+    low, high = settings.lookup_min_ngram, settings.lookup_max_ngram
+    if low > high:
+        return (
+            f"lookup_min_ngram is {low} and lookup_max_ngram is {high}; the first may not be the larger one.",
+            "Set both, each from 1 to 16.",
+        )
+    return None
 
 
 def _merge(below: dict[str, Any], above: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from localspec import config, paths
-from localspec.config import PairEntry, SamplingSettings, Settings, load_settings
+from localspec.config import PairEntry, SamplingSettings, Settings, TunedSettings, load_settings
 from localspec.engine import requests
 from localspec.errors import ConfigError, UsageError
 from localspec.llama import sampling_params
@@ -64,6 +64,9 @@ def test_every_kind_of_setting_in_one_file(tmp_path: Path) -> None:
         pair = "a"
         mode = "lookup"
         num_speculative_tokens = 0
+        fixed_length = true
+        lookup_min_ngram = 1
+        lookup_max_ngram = 16
         threads = 4
         kv_type = "q8_0"
         [chat]
@@ -86,6 +89,7 @@ def test_every_kind_of_setting_in_one_file(tmp_path: Path) -> None:
     )
     assert (settings.pair, settings.mode, settings.num_speculative_tokens, settings.threads) == ("a", "lookup", 0, 4)
     assert (settings.kv_type, settings.draft_kv_type) == ("q8_0", "f16")
+    assert (settings.fixed_length, settings.lookup_min_ngram, settings.lookup_max_ngram) == (True, 1, 16)
     assert (settings.chat.system, settings.chat.max_tokens) == ("Be brief.", 100)
     assert settings.pairs["a"] == PairEntry(target=Path("/models/t.gguf"))
     assert settings.pairs["b c"].draft == tmp_path / "sub" / "d.gguf"
@@ -126,6 +130,78 @@ def test_settings_cannot_be_changed() -> None:
         Settings().ctx = 1  # type: ignore[misc]
 
 
+# --- settings that belong together ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "flags", "words"),
+    [
+        ("fixed_length = true", {}, {}, "fixed_length is set and the mode is auto"),
+        ("", {}, {"fixed_length": True}, "fixed_length is set and the mode is auto"),
+        ('mode = "draft"\nfixed_length = true', {}, {"mode": "auto"}, "fixed_length is set and the mode is auto"),
+        ("lookup_min_ngram = 5", {}, {}, "lookup_min_ngram is 5 and lookup_max_ngram is 4"),
+        ("lookup_min_ngram = 3", {"LOCALSPEC_LOOKUP_MAX_NGRAM": "2"}, {}, "lookup_min_ngram is 3 and lookup_max"),
+        ("", {}, {"lookup_max_ngram": 1}, "lookup_min_ngram is 2 and lookup_max_ngram is 1"),
+    ],
+)
+def test_values_that_contradict_each_other_across_layers(
+    tmp_path: Path, text: str, environ: dict[str, str], flags: dict[str, object], words: str
+) -> None:
+    assert error_of(tmp_path, text, environ, flags).message.startswith(words)
+
+
+def test_a_contradiction_may_be_resolved_by_a_later_layer(tmp_path: Path) -> None:
+    assert load(tmp_path, "fixed_length = true", flags={"mode": "draft"}).fixed_length
+    assert not load(tmp_path, "fixed_length = true", flags={"fixed_length": False}).fixed_length
+    assert load(tmp_path, "lookup_min_ngram = 9", flags={"lookup_max_ngram": 9}).lookup_max_ngram == 9
+
+
+TUNED = TunedSettings(
+    mode="draft",
+    num_speculative_tokens=6,
+    fixed_length=True,
+    lookup_min_ngram=5,
+    lookup_max_ngram=8,
+    kv_type="f16",
+    draft_kv_type="q8_0",
+    threads=3,
+)
+
+
+def test_tuned_settings_lie_between_the_defaults_and_all_that_a_user_says(tmp_path: Path) -> None:
+    def loaded(text: str = "", environ: dict[str, str] | None = None, **flags: object) -> Settings:
+        file = tmp_path / "config.toml"
+        file.write_text(text)
+        return load_settings(file, environ or {}, flags, pair="x", tuned=TUNED)
+
+    assert loaded().model_dump(include=set(TunedSettings.model_fields)) == TUNED.model_dump()
+    assert loaded("threads = 1").threads == 1
+    assert loaded('[pairs.x]\ntarget = "t"\ndraft_kv_type = "f16"').draft_kv_type == "f16"
+    assert loaded("threads = 1", {"LOCALSPEC_THREADS": "2"}).threads == 2
+    assert loaded("threads = 1", {"LOCALSPEC_THREADS": "2"}, threads=4).threads == 4
+    assert loaded("threads = 1").num_speculative_tokens == 6
+
+
+def test_what_a_user_says_takes_along_what_was_tuned_with_it(tmp_path: Path) -> None:
+    """A fixed length that was found for draft mode means nothing in auto mode, and is no contradiction either."""
+    by_mode = load_settings(None, {}, {"mode": "auto"}, tuned=TUNED)
+    assert (by_mode.mode, by_mode.fixed_length, by_mode.num_speculative_tokens) == ("auto", False, 6)
+    by_ngram = load_settings(None, {}, {"lookup_max_ngram": 3}, tuned=TUNED)
+    assert (by_ngram.lookup_min_ngram, by_ngram.lookup_max_ngram) == (2, 3)
+    assert by_ngram.mode == "draft"
+
+
+def test_what_was_set_is_told_from_what_was_not(tmp_path: Path) -> None:
+    settings = load(tmp_path, "threads = 2", {"LOCALSPEC_MODE": "plain"}, {"ctx": 64, "kv_type": None})
+    assert settings.model_fields_set == {"threads", "mode", "ctx"}
+
+
+def test_every_tuned_setting_is_a_setting_with_the_same_bounds() -> None:
+    for name, field in TunedSettings.model_fields.items():
+        assert field.annotation == Settings.model_fields[name].annotation
+        assert field.metadata == Settings.model_fields[name].metadata
+
+
 # --- agreement with the layers above, which config cannot import ------------------------------------------------------
 
 
@@ -149,14 +225,17 @@ def test_choices_and_defaults_are_those_of_the_engine() -> None:
     assert set(typing.get_args(config._Mode)) == set(requests.Mode)
     assert set(typing.get_args(config._KvType)) == set(requests.KvType)
     defaults = Settings()
-    assert defaults.num_speculative_tokens is None
+    assert defaults.num_speculative_tokens == requests.DEFAULT_NUM_SPECULATIVE_TOKENS
     assert load_settings(None, {}, {"num_speculative_tokens": requests.MAX_NUM_SPECULATIVE_TOKENS})
     with pytest.raises(ConfigError):
         load_settings(None, {}, {"num_speculative_tokens": requests.MAX_NUM_SPECULATIVE_TOKENS + 1})
     model = requests.ModelSpec(Path("x"))
     assert (defaults.gpu_layers, defaults.kv_type) == (model.n_gpu_layers, model.kv_type)
     assert (defaults.draft_gpu_layers, defaults.draft_kv_type) == (model.n_gpu_layers, model.kv_type)
-    assert defaults.mode == requests.Mode.DRAFT
+    request = requests.GenerateRequest(requests.RawPrompt(""))
+    assert (defaults.mode, defaults.fixed_length) == (request.mode, request.fixed_length)
+    pair = requests.PairSpec("x", model)
+    assert (defaults.lookup_min_ngram, defaults.lookup_max_ngram) == (pair.lookup_min_ngram, pair.lookup_max_ngram)
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
@@ -174,10 +253,13 @@ def test_choices_and_defaults_are_those_of_the_engine() -> None:
         ("ctx = 4.5", "ctx", "4.5", "default"),
         ("threads = true", "threads", "True", "default"),
         ("threads = 0", "threads", "0", "default"),
+        ("lookup_min_ngram = 0", "lookup_min_ngram", "0", "default"),
+        ("lookup_max_ngram = 17", "lookup_max_ngram", "17", "default"),
+        ("fixed_length = 1", "fixed_length", "1", "default"),
         ("[sampling]\ntop_p = 1.5", "sampling.top_p", "1.5", "default"),
         ("[sampling]\ntemperature = nan", "sampling.temperature", "nan", "default"),
         ("[sampling]\ndry_base = inf", "sampling.dry_base", "inf", "default"),
-        ('mode = "fast"', "mode", "'fast'; it should be 'draft', 'lookup' or 'plain'", "default"),
+        ('mode = "fast"', "mode", "'fast'; it should be 'auto', 'draft', 'lookup' or 'plain'", "default"),
         ('[pairs.x]\ntarget = "t"\nkv_type = "q3"', "pairs.x.kv_type", "'q3'", "default"),
         ('[pairs.x]\ndraft = "d"', "pairs.x.target", "missing", "target"),
         ("[pairs.x]\ntarget = 5", "pairs.x.target", "5; it should be a path", "default"),

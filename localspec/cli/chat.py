@@ -45,7 +45,8 @@ def chat(
         options = ChatOptions(
             sampling=selection.sampling,
             mode=_mode(selection),
-            num_speculative_tokens=selection.num_speculative_tokens,
+            num_speculative_tokens=settings.num_speculative_tokens,
+            fixed_length=settings.fixed_length,
             system=settings.chat.system,
             max_tokens=settings.chat.max_tokens,
             memory_probe=lambda: process_memory(engine.process_id) if engine.process_id is not None else None,

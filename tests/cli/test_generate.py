@@ -44,14 +44,14 @@ def test_text_goes_to_stdout_and_the_rest_to_stderr(localspec: Localspec, tiny: 
     done = localspec("generate", *tiny, *GREEDY, "-n", 20, "Hello", check=0)
     assert done.stdout
     assert b"tokens/s" in done.stderr
-    assert b"draft mode" in done.stderr
+    assert b"auto mode" in done.stderr
     assert b"tokens/s" not in done.stdout
 
 
 def test_modes_give_the_same_greedy_text(localspec: Localspec, tiny: list[object]):
     texts = {
         localspec("generate", *tiny, *GREEDY, "--mode", mode, "-n", 40, "Hello", check=0).stdout
-        for mode in ("draft", "lookup", "plain")
+        for mode in ("auto", "draft", "lookup", "plain")
     }
     assert len(texts) == 1
 
@@ -65,7 +65,7 @@ def test_json_is_one_object_with_everything(localspec: Localspec, tiny: list[obj
     assert set(answer["origins"]) <= {"draft", "residual", "bonus", "target"}
     assert answer["finish_reason"] in {"stop", "length"}
     assert answer["model"] == {"target": "target", "draft": "draft"}
-    assert (answer["mode"], answer["seed"]) == ("draft", 7)
+    assert (answer["mode"], answer["fixed_length"], answer["seed"]) == ("auto", False, 7)
 
 
 def test_a_seed_repeats(localspec: Localspec, tiny: list[object]):
@@ -144,10 +144,31 @@ def test_grammar_and_schema_files(localspec: Localspec, tiny: list[object], tmp_
     assert set(json.loads(text)) == {1}
 
 
-def test_without_a_draft_lookup_is_used_and_said(localspec: Localspec, tiny_models: TinyModels):
+def test_without_a_draft_auto_is_lookup_and_needs_no_word(localspec: Localspec, tiny_models: TinyModels):
     done = localspec("generate", "--target", tiny_models.target, "-n", 5, "Hello", check=0)
-    assert b"No draft model" in done.stderr
+    assert b"No draft model" not in done.stderr
     assert b"lookup mode" in done.stderr
+
+
+def test_a_fixed_length_is_kept_to(localspec: Localspec, tiny_models: TinyModels):
+    """The target drafts for itself: every draft is accepted, and has the length that it is told to have."""
+    itself = ["--target", tiny_models.target, "--draft", tiny_models.target, "--ctx", 256, "--threads", 1, *GREEDY]
+    args = [*itself, "--mode", "draft", "--fixed-length", "--num-speculative-tokens", 3, "--logit-bias", "257-100"]
+    answer = json.loads(localspec("generate", *args, "--json", "-n", 41, "Hello", check=0).stdout)
+    assert (answer["fixed_length"], answer["num_speculative_tokens"]) == (True, 3)
+    assert answer["metrics"]["acceptance_histogram"] == [0, 0, 0, 10]
+
+
+def test_ngrams_of_lookup_reach_the_engine(localspec: Localspec, tiny_models: TinyModels):
+    """What is copied after one repeated letter is not copied where eight of them must repeat."""
+    args = ["--target", tiny_models.target, "--mode", "lookup", "--fixed-length", "--ctx", 256, *GREEDY]
+
+    def n_drafted(low: int, high: int) -> int:
+        sizes = ["--lookup-min-ngram", low, "--lookup-max-ngram", high]
+        done = localspec("generate", *args, *sizes, "--raw", "--json", "-n", 12, "abcadaeafagah", check=0)
+        return json.loads(done.stdout)["metrics"]["n_drafted"]
+
+    assert n_drafted(1, 2) > n_drafted(8, 16)
 
 
 def test_a_named_pair_of_the_configuration(localspec: Localspec, tiny_models: TinyModels, tmp_path: Path):
@@ -215,7 +236,8 @@ class TestInterrupt:
     def test_ctrl_c_prints_what_there_is(self, environment: dict[str, str], tiny_models: TinyModels, as_json: bool):
         # A context so long that the answer cannot end by itself in time.
         endless = ["--target", tiny_models.target, "--ctx", 300_000, "--logit-bias", "257-100", "--threads", 1]
-        process = self.start(environment, *endless, *(["--json"] if as_json else []), "Hello")
+        with_note = environment | {"LOCALSPEC_MODE": "draft"}
+        process = self.start(with_note, *endless, *(["--json"] if as_json else []), "Hello")
         if as_json:
             # Nothing is printed before the end; the note that there is no draft model comes when the request starts.
             assert process.stderr is not None
@@ -270,6 +292,11 @@ class TestBadInput:
             (["--gpu-layers", -7], "gpu-layers"),
             (["--threads", 0], "threads"),
             (["--mode", "fast"], "mode"),
+            (["--fixed-length"], "mode is auto"),
+            (["--mode", "auto", "--fixed-length"], "draft or lookup"),
+            (["--lookup-min-ngram", 0], "lookup-min-ngram"),
+            (["--lookup-max-ngram", 17], "lookup-max-ngram"),
+            (["--lookup-min-ngram", 5], "lookup_max_ngram is 4"),
             (["--kv-type", "q3"], "kv-type"),
             (["--seed", -3], "seed"),
             (["--stop", ""], "stop"),

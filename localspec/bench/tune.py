@@ -1,0 +1,167 @@
+"""`localspec tune` without a screen: load, measure the pace, search within the budget, make a profile of the result."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from localspec.bench.paired import Speedup
+from localspec.bench.profile import Evidence, Measurement, Profile, present_basis, profile_file
+from localspec.bench.tune_measure import Case, PairedMeasurement, TunableEngine, cases_in_turn, fit_to_budget
+from localspec.bench.tune_search import Outcome, OutOfTimeError, Search, Trial, Verdict
+from localspec.bench.tune_space import Candidates, Point, Space, difference
+from localspec.bench.workloads import Workload
+from localspec.engine.client import LoadListener
+from localspec.engine.requests import Mode, PairSpec, SamplingParams
+from localspec.errors import ModelFileError, UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class TuneOptions:
+    """What to tune and how long, in seconds after loading. `given` names the settings that the user has set: they stay.
+
+    The temperatures take turns over the workloads.
+    """
+
+    pair: PairSpec
+    present: Point
+    given: Collection[str]
+    draft_gpu_layers: int
+    sampling: SamplingParams
+    temperatures: tuple[float, ...]
+    workloads: tuple[Workload, ...]
+    candidates: Candidates
+    budget_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """What came of it. `interrupted`: Ctrl-C ended the search; what it had found until then is here."""
+
+    options: TuneOptions
+    outcome: Outcome[Point]
+    cases: tuple[Case, ...]
+    max_tokens: int
+    seconds: float
+    interrupted: bool
+
+
+def tune(
+    engine: TunableEngine,
+    options: TuneOptions,
+    *,
+    on_trial: Callable[[Trial[Point]], None] = lambda _: None,
+    on_load: LoadListener = lambda _: None,
+    now: Callable[[], float] = time.monotonic,
+) -> Tuned:
+    """Find the fastest settings for a pair. KeyboardInterrupt ends the search, not the call, once it has begun.
+
+    Raises:
+        LocalspecError: the pair as it is set now cannot be loaded or run.
+        UsageError: the budget is too small for a single decision.
+    """
+    measure = PairedMeasurement(
+        engine, options.pair, options.draft_gpu_layers, options.sampling, now=now, on_load=on_load
+    )
+    loaded = measure.load(options.present)
+    space = Space(options.present, options.given, options.candidates, on_gpu=loaded.gpu_offload)
+    began = now()
+    measure.deadline = began + options.budget_s
+    cases = cases_in_turn(options.workloads, options.temperatures)
+    try:
+        pace = measure.pace(space.plain, cases[0])
+    except OutOfTimeError as error:
+        raise UsageError(
+            f"A single short reply takes longer than the budget of {options.budget_s:.0f} s.",
+            hint="Give it more time with --budget MINUTES.",
+        ) from error
+    measure.cases, measure.max_tokens = fit_to_budget(cases, pace, options.budget_s)
+    search = Search(space.plain, space.dimensions, measure, now=now, deadline=measure.deadline, listener=on_trial)
+    interrupted = False
+    try:
+        search.run()
+    except KeyboardInterrupt:
+        interrupted = True
+    return Tuned(options, search.outcome, tuple(measure.cases), measure.max_tokens, now() - began, interrupted)
+
+
+def profile_of(tuned: Tuned) -> Profile:
+    """The result as it is stored, with its evidence.
+
+    Raises:
+        ModelFileError: a model file cannot be read any more.
+    """
+    best, target, cases = tuned.outcome.best, tuned.options.pair.target, tuned.cases
+    try:
+        basis = present_basis(
+            target.path, best.draft, gpu_layers=target.n_gpu_layers, draft_gpu_layers=tuned.options.draft_gpu_layers
+        )
+    except OSError as error:
+        raise ModelFileError(f"{error.filename} cannot be read any more: {error.strerror or error}.") from error
+    return Profile(
+        settings=best.settings,
+        basis=basis,
+        evidence=Evidence(
+            measured_at=datetime.now(UTC),
+            localspec=version("localspec"),
+            seconds=tuned.seconds,
+            temperatures=tuple(dict.fromkeys(case.temperature for case in cases)),
+            workloads=tuple(str(case.workload) for case in cases),
+            max_tokens=tuned.max_tokens,
+            reason=reason(tuned.outcome),
+            measurements=tuple(map(_measurement, tuned.outcome.trials)),
+        ),
+    )
+
+
+def profile_files(tuned: Tuned) -> list[Path]:
+    """Where the result belongs; nowhere if nothing was decided.
+
+    It is the profile of the target with the draft that it was measured with. If the user named no draft and one was
+    found, it is also that of the target alone, and brings the draft along.
+    """
+    target, draft = tuned.options.pair.target.path, tuned.outcome.best.draft
+    if not tuned.outcome.is_confirmed:
+        return []
+    named = [draft] if tuned.options.present.draft is not None else dict.fromkeys([None, draft])
+    return [profile_file(target, each) for each in named]
+
+
+def reason(outcome: Outcome[Point]) -> str:
+    """Why the best settings are thought to be the best."""
+    kept = [trial for trial in outcome.trials if trial.verdict is Verdict.KEPT]
+    reasons = [f"{_change(trial)}: {_times(trial.speedup)}" for trial in kept]
+    if outcome.best.mode is Mode.PLAIN:
+        tried = [trial for trial in outcome.trials if trial.challenger.mode is not Mode.PLAIN and trial.speedup]
+        nearest = max(tried, key=lambda trial: trial.speedup.ratio if trial.speedup else 0.0, default=None)
+        behind = f" (nearest: {_change(nearest)}, {_times(nearest.speedup)})" if nearest else ""
+        reasons.append(f"no drafts were clearly faster than plain decoding{behind}")
+    return "; ".join(reasons) or "nothing was clearly faster than the settings as they were"
+
+
+def _change(trial: Trial[Point]) -> str:
+    return difference(trial.incumbent, trial.challenger)
+
+
+def _times(speedup: Speedup | None) -> str:
+    assert speedup is not None  # these trials were measured
+    bounds = f" ({speedup.low:.2f} to {speedup.high:.2f})" if speedup.has_bounds else ""
+    return f"{speedup.ratio:.2f} x{bounds}"
+
+
+def _measurement(trial: Trial[Point]) -> Measurement:
+    speedup = trial.speedup
+    has_bounds = speedup is not None and speedup.has_bounds
+    return Measurement(
+        change=_change(trial),
+        verdict=trial.verdict.value,
+        ratio=speedup.ratio if speedup else None,
+        low=speedup.low if speedup and has_bounds else None,
+        high=speedup.high if speedup and has_bounds else None,
+        n_pairs=speedup.n_pairs if speedup else 0,
+        note=trial.note[:1_000],
+    )
