@@ -29,9 +29,14 @@ def percent(share: float | None) -> str:
     return NOTHING if share is None else f"{100 * share:.1f} %"
 
 
-def length(tokens_per_step: float | None) -> str:
-    """A mean acceptance length, at most 5 cells."""
-    return NOTHING if tokens_per_step is None else f"{tokens_per_step:.2f}"
+def share(value: float | None) -> str:
+    """A share of 1 as a whole percentage, at most 5 cells."""
+    return NOTHING if value is None else f"{100 * value:.0f} %"
+
+
+def length(n_tokens: float | None) -> str:
+    """A mean acceptance or draft length, at most 5 cells."""
+    return NOTHING if n_tokens is None else f"{n_tokens:.2f}"
 
 
 def seconds(value: float | None) -> str:

@@ -8,6 +8,7 @@ from typing import Final
 from textual.content import Content
 
 from localspec.engine.events import Step
+from localspec.speculative.drafter import DraftSource
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _PLAIN_STEP: Final = "·"
@@ -21,14 +22,15 @@ def sparkline(values: Iterable[float], width: int) -> str:
     return bars.rjust(width)
 
 
-def acceptance_strip(steps: Iterable[Step], width: int, ceiling: int) -> Content:
-    """One cell for each of the last `width` steps, as high as the share of `ceiling` drafts that it accepted.
+def acceptance_strip(steps: Iterable[Step], width: int) -> Content:
+    """One cell for each of the last `width` steps: what it accepted, in proportion to the longest draft among them.
 
-    A dot is a step without a draft. In colour, whole drafts stand out from partly accepted ones, and those from steps
-    that accepted nothing.
+    A dot is a step without a draft. In colour, drafts and copies that were accepted whole stand out from partly
+    accepted ones, and those from steps that accepted nothing.
     """
     shown = tuple(steps)[-width:] if width > 0 else ()
-    cells = [_step_cell(step, ceiling) for step in shown]
+    longest = max((step.n_draft for step in shown), default=0)
+    cells = [_step_cell(step, longest) for step in shown]
     return Content.assemble(" " * (width - len(cells)), *cells)
 
 
@@ -42,11 +44,11 @@ def _bar(share: float) -> str:
     return _BARS[min(len(_BARS) - 1, max(0, round(share * (len(_BARS) - 1))))]
 
 
-def _step_cell(step: Step, ceiling: int) -> tuple[str, str]:
+def _step_cell(step: Step, longest: int) -> tuple[str, str]:
     if not step.n_draft:
         return _PLAIN_STEP, "dim"
-    bar = _bar(step.n_accepted / max(1, ceiling))
+    bar = _bar(step.n_accepted / longest)
     if step.n_accepted == step.n_draft:
-        return bar, "$accent"
-    # The lowest bar is for nothing at all: one accepted draft of many must not look like none.
+        # Not the lowest bar: a short draft beside a long copy must not look like none.
+        return max(bar, _BARS[1]), "$secondary" if step.source is DraftSource.LOOKUP else "$accent"
     return (max(bar, _BARS[1]), "$foreground") if step.n_accepted else (_BARS[0], "$warning")

@@ -14,11 +14,15 @@ MemoryProbe = Callable[[], MemoryUse | None]
 
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
-    """Settings of a chat. `notice` is a line shown at the start; `max_tokens` None: no limit per reply."""
+    """Settings of a chat. `notice` is a line shown at the start; `max_tokens` None: no limit per reply.
+
+    `fixed_length` is for the modes that have one source of drafts: auto chooses its lengths.
+    """
 
     sampling: SamplingParams = field(default_factory=SamplingParams)
-    mode: Mode = Mode.DRAFT
+    mode: Mode = Mode.AUTO
     num_speculative_tokens: int = DEFAULT_NUM_SPECULATIVE_TOKENS
+    fixed_length: bool = False
     system: str | None = None
     max_tokens: int | None = None
     memory_probe: MemoryProbe = lambda: None

@@ -1,7 +1,7 @@
 """A reply as it was generated: every token in the style of its origin.
 
-The styles differ without colour too: accepted drafts are plain, the target's corrections underlined, bonus tokens
-bold, and the tokens of steps without a draft italic.
+The styles differ without colour too: accepted drafts are plain, copies italic as quotations are, the target's
+corrections underlined, bonus tokens bold, and the tokens of steps without a draft dim.
 """
 
 from __future__ import annotations
@@ -12,23 +12,24 @@ from typing import Final
 
 from textual.content import Content
 
-from localspec.engine.events import TextSpan
 from localspec.printable import printable
-from localspec.speculative.rejection import Origin
 from localspec.tui.pieces import HARD_LIMIT, SOFT_LIMIT
+from localspec.tui.spans import Span, TokenOrigin
 from localspec.tui.typeset import Typeset
 
-ORIGIN_STYLES: Final[dict[Origin, str]] = {
-    Origin.DRAFT: "$foreground",
-    Origin.RESIDUAL: "$warning underline",
-    Origin.BONUS: "$accent bold",
-    Origin.TARGET: "$foreground 70% italic",
+ORIGIN_STYLES: Final[dict[TokenOrigin, str]] = {
+    TokenOrigin.DRAFT: "$foreground",
+    TokenOrigin.COPIED: "$secondary italic",
+    TokenOrigin.RESIDUAL: "$warning underline",
+    TokenOrigin.BONUS: "$accent bold",
+    TokenOrigin.TARGET: "$foreground dim",
 }
-ORIGIN_MEANINGS: Final[dict[Origin, str]] = {
-    Origin.DRAFT: "drafted and accepted",
-    Origin.RESIDUAL: "the target's, after a rejection",
-    Origin.BONUS: "the target's, after a whole draft",
-    Origin.TARGET: "the target's, without a draft",
+ORIGIN_MEANINGS: Final[dict[TokenOrigin, str]] = {
+    TokenOrigin.DRAFT: "written by the draft model, and accepted",
+    TokenOrigin.COPIED: "copied from the text so far, and accepted",
+    TokenOrigin.RESIDUAL: "the target's, after a rejection",
+    TokenOrigin.BONUS: "the target's, after a whole draft",
+    TokenOrigin.TARGET: "the target's, without a draft",
 }
 
 
@@ -36,7 +37,7 @@ ORIGIN_MEANINGS: Final[dict[Origin, str]] = {
 class OriginPiece:
     """Some text of a reply as the model wrote it, Markdown signs included."""
 
-    spans: tuple[TextSpan, ...]
+    spans: tuple[Span, ...]
 
     def lines(self, width: int) -> list[Content]:
         """See `Typeset`."""
@@ -50,21 +51,21 @@ class OriginPieces:
     """Cuts spans at newlines, or anywhere in a line without end."""
 
     def __init__(self) -> None:
-        self._spans: list[TextSpan] = []
+        self._spans: list[Span] = []
         self._n_characters = 0
 
-    def feed(self, spans: Iterable[TextSpan]) -> Sequence[Typeset]:
+    def feed(self, spans: Iterable[Span]) -> Sequence[Typeset]:
         """See `Pieces`."""
         done: list[OriginPiece] = []
         for span in spans:
             text = printable(span.text)
             if self._n_characters > SOFT_LIMIT and "\n" in text:
                 before, _, text = text.partition("\n")
-                self._spans.append(TextSpan(before, span.origin))
+                self._spans.append(Span(before, span.origin))
                 done.append(self._cut())
             elif self._n_characters > HARD_LIMIT:
                 done.append(self._cut())
-            self._spans.append(TextSpan(text, span.origin))
+            self._spans.append(Span(text, span.origin))
             self._n_characters += len(text)
         return [*done, OriginPiece(tuple(self._spans))]
 

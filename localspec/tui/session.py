@@ -15,10 +15,11 @@ from localspec.engine.events import (
     Loading,
     Queued,
 )
-from localspec.engine.requests import ChatPrompt, GenerateRequest, PairSpec
+from localspec.engine.requests import ChatPrompt, GenerateRequest, Mode, PairSpec
 from localspec.tui.bridge import Decoded, EngineEvent, Report
 from localspec.tui.conversation import Conversation, Exchange, Outcome, Reply
 from localspec.tui.options import ChatOptions
+from localspec.tui.spans import spans_of
 
 
 class Readiness(Enum):
@@ -124,15 +125,15 @@ class Session:
         match report:
             case Queued(mode=mode):
                 reply.mode = mode
-            case Decoded(spans=spans, metrics=metrics):
-                reply.extend(spans)
-                reply.metrics = metrics
+            case Decoded(spans=marked, steps=steps, metrics=metrics):
+                reply.extend(marked)
+                reply.metrics, reply.last_source = metrics, steps[-1].source
             case Finished(spans=spans, reason=reason, metrics=metrics):
-                reply.extend(spans)
+                reply.extend(spans_of(spans, reply.last_source))
                 reply.metrics, reply.reason = metrics, reason
                 self._end(Outcome.FINISHED)
             case Cancelled(spans=spans, metrics=metrics):
-                reply.extend(spans)
+                reply.extend(spans_of(spans, reply.last_source))
                 reply.metrics = metrics
                 self._end(Outcome.STOPPED)
             case Failed():
@@ -163,6 +164,7 @@ class Session:
             sampling=self._options.sampling,
             mode=exchange.reply.mode,
             num_speculative_tokens=self._options.num_speculative_tokens,
+            fixed_length=self._options.fixed_length and exchange.reply.mode is not Mode.AUTO,
             max_tokens=self._options.max_tokens,
         )
         self._engine.submit(request, self._listener)

@@ -9,7 +9,7 @@ from textual.theme import Theme
 DARK: Final = Theme(
     name="localspec-dark",
     primary="#4fb3a5",
-    secondary="#8aa0b4",
+    secondary="#82aadc",
     accent="#4fb3a5",
     warning="#d8a657",
     error="#e06c75",
@@ -24,7 +24,7 @@ DARK: Final = Theme(
 LIGHT: Final = Theme(
     name="localspec-light",
     primary="#0f766e",
-    secondary="#52606d",
+    secondary="#2f5f9e",
     accent="#0f766e",
     warning="#9a6700",
     error="#b4232c",

@@ -20,10 +20,10 @@ NARROW = (80, 24)
 WIDE = (120, 36)
 
 
-def make_app(engine: ScriptedEngine, **options: Any) -> ChatApp:
+def make_app(engine: ScriptedEngine, pair: PairSpec = PAIR, **options: Any) -> ChatApp:
     """A chat with the scripted engine and constant memory figures."""
     options.setdefault("memory_probe", lambda: MEMORY)
-    return ChatApp(engine, PAIR, ChatOptions(**options))
+    return ChatApp(engine, pair, ChatOptions(**options))
 
 
 async def settle(pilot: Pilot[None]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,6 +24,7 @@ from localspec.engine.metrics import RequestMetrics
 from localspec.engine.requests import GenerateRequest, PairSpec
 from localspec.errors import LocalspecError
 from localspec.memory.devices import MemoryUse
+from localspec.speculative.drafter import DraftSource
 from localspec.speculative.rejection import Origin
 
 GIB = 2**30
@@ -53,7 +54,11 @@ def metrics(**changes: Any) -> RequestMetrics:
         n_plain_steps=0,
         n_drafted=0,
         n_accepted=0,
+        n_lookup_steps=0,
+        n_lookup_drafted=0,
+        n_lookup_accepted=0,
         acceptance_histogram=(),
+        rejection_histogram=(),
         ttft_s=0.42,
         tpot_s=0.02,
         tokens_per_second=50.0,
@@ -62,7 +67,9 @@ def metrics(**changes: Any) -> RequestMetrics:
         itl_p95_s=0.1,
         prefill_s=0.4,
         draft_s=1.0,
+        draft_pass_s=0.9,
         verify_s=2.0,
+        judge_s=0.05,
         overhead_s=0.1,
         step_s=3.1,
         elapsed_s=3.5,
@@ -72,6 +79,8 @@ def metrics(**changes: Any) -> RequestMetrics:
 
 # How many of five drafts each step of a scripted reply accepts, over and over; -1 is a step without a draft.
 _ACCEPTED = (5, 5, 3, 5, 4, 0, 5, 2, -1, 5, 5, 1)
+# Who drafts, over and over.
+_SOURCES = (DraftSource.MODEL, DraftSource.LOOKUP, DraftSource.MODEL, DraftSource.MODEL)
 _RATES = (38.0, 44.0, 47.5, 51.0, 52.3, 52.0, 49.0, 50.5)
 
 
@@ -86,25 +95,28 @@ def words(text: str) -> list[str]:
     return pieces
 
 
-def reply_events(text: str, *, accepted: Sequence[int] = _ACCEPTED) -> list[StepDecoded]:
+def reply_events(
+    text: str, *, accepted: Sequence[int] = _ACCEPTED, sources: Sequence[DraftSource] = _SOURCES
+) -> list[StepDecoded]:
     """The steps that release `text`, with metrics that add up. Their request id is filled in when they are played."""
     pending = deque(words(text))
     events: list[StepDecoded] = []
-    totals = {"n_tokens": 0, "n_steps": 0, "n_plain_steps": 0, "n_drafted": 0, "n_accepted": 0}
+    totals: Counter[str] = Counter()
     while pending:
         index = len(events)
         n_accepted = accepted[index % len(accepted)]
         n_draft = 0 if n_accepted < 0 else 5
         n_accepted = max(0, n_accepted)
+        source = sources[index % len(sources)] if n_draft else None
         last = Origin.TARGET if not n_draft else Origin.BONUS if n_accepted == n_draft else Origin.RESIDUAL
         origins = ([Origin.DRAFT] * n_accepted + [last])[: len(pending)]
         spans = tuple(TextSpan(pending.popleft(), origin) for origin in origins)
-        totals["n_tokens"] += len(spans)
-        totals["n_steps"] += 1
-        totals["n_plain_steps"] += not n_draft
-        totals["n_drafted"] += n_draft
-        totals["n_accepted"] += n_accepted
-        step = Step(tuple(range(len(spans))), tuple(origins), n_draft, n_accepted, 0.08)
+        totals.update(n_tokens=len(spans), n_steps=1, n_drafted=n_draft, n_accepted=n_accepted)
+        if source is None:
+            totals["n_plain_steps"] += 1
+        elif source is DraftSource.LOOKUP:
+            totals.update(n_lookup_steps=1, n_lookup_drafted=n_draft, n_lookup_accepted=n_accepted)
+        step = Step(tuple(range(len(spans))), tuple(origins), n_draft, n_accepted, 0.08, source)
         rate = _RATES[index % len(_RATES)]
         events.append(StepDecoded("", spans, step, metrics(**totals, recent_tokens_per_second=rate)))
     return events

@@ -8,6 +8,8 @@ from dataclasses import replace
 
 from localspec.engine.events import Cancelled, Finished, FinishReason, Loading, Prefilling, Queued
 from localspec.engine.requests import Message, Mode
+from localspec.speculative.drafter import DraftSource
+from localspec.tui.app import ChatApp
 from localspec.tui.conversation import Outcome
 from localspec.tui.messages import EngineReported
 from localspec.tui.widgets.loading import LoadingLine
@@ -15,8 +17,21 @@ from localspec.tui.widgets.passage import Passage
 from localspec.tui.widgets.prompt import Prompt
 from localspec.tui.widgets.statistics import Statistics
 from localspec.tui.widgets.transcript import Transcript
-from tests.tui.chat_driver import NARROW, WIDE, make_app, prompt, screen_text, send, sent, settle, write
+from tests.tui.chat_driver import NARROW, PAIR, WIDE, make_app, prompt, screen_text, send, sent, settle, write
 from tests.tui.scripted_engine import LOADED, ScriptedEngine, complete, finished, metrics, reply_events
+
+REPLY = "some words that the draft model and the copies wrote together, and some that the target wrote alone"
+
+
+def panel_rows(app: ChatApp, *labels: str) -> list[str]:
+    """Rows of the column that begin with one of the labels, with single spaces."""
+    lines = app.chat.query_one(Statistics).render().plain.splitlines()
+    return [" ".join(line.split()) for line in lines if line.startswith(labels)]
+
+
+def drafters(app: ChatApp) -> list[str]:
+    """The table of who drafts."""
+    return panel_rows(app, "draft model", "copied", "none")
 
 
 async def test_a_prompt_is_answered_on_the_screen() -> None:
@@ -27,7 +42,7 @@ async def test_a_prompt_is_answered_on_the_screen() -> None:
         assert sent(engine) == (Message("user", "hi there"),)
         assert prompt(app) == ""
         assert "waiting for the engine" in screen_text(app)
-        engine.play([Queued("", 7, Mode.DRAFT), Prefilling("", 30, 1234, 0)])
+        engine.play([Queued("", 7, Mode.AUTO), Prefilling("", 30, 1234, 0)])
         await pilot.pause()
         assert "reading the prompt, 30 of 1,234 tokens" in screen_text(app)
         events = reply_events("A *short* reply.")
@@ -37,7 +52,7 @@ async def test_a_prompt_is_answered_on_the_screen() -> None:
         assert "reading" not in screen_text(app)
         engine.play([finished(events)])
         await pilot.pause()
-        assert "draft mode · 6 tokens · 49.8 tokens/s" in screen_text(app)
+        assert "auto mode · 6 tokens · 49.8 tokens/s" in screen_text(app)
 
 
 async def test_a_reply_that_is_there_at_once_is_shown() -> None:
@@ -48,7 +63,7 @@ async def test_a_reply_that_is_there_at_once_is_shown() -> None:
     async with app.run_test() as pilot:
         await send(pilot, "one")
         assert "at once" in screen_text(app)
-        assert "draft mode · 2 tokens" in screen_text(app)
+        assert "auto mode · 2 tokens" in screen_text(app)
 
 
 async def test_the_statistics_follow_each_step() -> None:
@@ -70,6 +85,84 @@ async def test_the_statistics_follow_each_step() -> None:
         engine.play([finished(events)])
         await pilot.pause()
         assert readings.rate == "49.8"
+
+
+async def test_the_statistics_say_who_drafts() -> None:
+    engine = ScriptedEngine()
+    app = make_app(engine)
+    async with app.run_test(size=WIDE) as pilot:
+        await settle(pilot)
+        await send(pilot, "hi")
+        model, copies = (
+            reply_events(REPLY, accepted=[4, 3], sources=[source]) for source in (DraftSource.MODEL, DraftSource.LOOKUP)
+        )
+        engine.play(model[:2])
+        await pilot.pause()
+        assert drafters(app) == ["draft model 100 % 70 %", "copied 0 % –", "none 0 %"]
+        mixed = replace(model[1].metrics, n_steps=4, n_drafted=20, n_accepted=17)
+        mixed = replace(mixed, n_plain_steps=1, n_lookup_steps=1, n_lookup_drafted=10, n_lookup_accepted=10)
+        engine.play([replace(copies[0], metrics=mixed)])
+        await pilot.pause()
+        assert drafters(app) == ["draft model 50 % 70 %", "copied 25 % 100 %", "none 25 %"]
+        await pilot.resize_terminal(*NARROW)
+        await pilot.pause()
+        assert "draft model 50 % of steps, 70 % accepted   copied 25 %, 100 %   none 25 %" in screen_text(app)
+
+
+async def test_a_reply_whose_drafts_do_not_pay_says_so_until_they_do() -> None:
+    engine = ScriptedEngine()
+    app = make_app(engine)
+    note = "resting: drafts do not pay here"
+    async with app.run_test(size=NARROW) as pilot:
+        await send(pilot, "hi")
+        engine.play(reply_events("word " * 20, accepted=[-1]))
+        await pilot.pause()
+        assert f"{note}   draft model 0 % of steps   copied 0 %" in screen_text(app)
+        engine.play(reply_events("word " * 20, accepted=[5]))
+        await pilot.pause()
+        assert note not in screen_text(app)
+        await pilot.resize_terminal(*WIDE)
+        engine.play(reply_events("word " * 40, accepted=[-1]))
+        await pilot.pause()
+        assert note in screen_text(app)
+        await pilot.press("ctrl+n")
+        await pilot.pause()
+        assert note not in screen_text(app)
+
+
+async def test_after_a_change_of_mode_the_numbers_are_still_those_of_the_last_reply() -> None:
+    engine = ScriptedEngine()
+    app = make_app(engine)
+    async with app.run_test(size=WIDE) as pilot:
+        assert panel_rows(app, "next reply", "last reply") == ["next reply auto"]
+        await send(pilot, "one")
+        await pilot.press("ctrl+t")
+        await pilot.pause()
+        assert panel_rows(app, "this reply", "next reply") == ["this reply auto", "next reply draft"]
+        engine.play(complete("first"))
+        await pilot.press("ctrl+t")
+        await pilot.pause()
+        assert panel_rows(app, "this reply", "last reply", "tokens/s", "next reply") == [
+            "last reply auto",
+            "tokens/s 49.8",
+            "next reply lookup",
+        ]
+        await send(pilot, "two")
+        assert panel_rows(app, "last reply", "this reply", "tokens/s", "next reply") == [
+            "this reply lookup",
+            "tokens/s –",
+        ]
+
+
+async def test_a_mode_that_runs_as_another_is_shown_as_that() -> None:
+    engine = ScriptedEngine()
+    app = make_app(engine, replace(PAIR, draft=None))
+    async with app.run_test(size=WIDE) as pilot:
+        await send(pilot, "one")
+        engine.play([Queued("", 7, Mode.LOOKUP), *complete("first")])
+        await pilot.pause()
+        assert panel_rows(app, "last reply", "next reply", "draft model") == ["last reply lookup"]
+        assert "lookup mode · 1 tokens" in screen_text(app)
 
 
 async def test_the_statistics_stay_whole_in_every_window() -> None:

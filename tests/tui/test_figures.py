@@ -22,6 +22,11 @@ def test_percent(value: float | None, text: str) -> None:
     assert figures.percent(value) == text
 
 
+@pytest.mark.parametrize(("value", "text"), [(None, "–"), (0.0, "0 %"), (0.626, "63 %"), (1.0, "100 %")])
+def test_share(value: float | None, text: str) -> None:
+    assert figures.share(value) == text
+
+
 @pytest.mark.parametrize(
     ("value", "text"), [(None, "–"), (0.004, "0.00 s"), (0.42, "0.42 s"), (9.996, "10.0 s"), (99.96, "100 s")]
 )

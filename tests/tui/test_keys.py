@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+
+import pytest
 from textual.widgets import Footer
 
-from localspec.engine.events import Cancelled, TextSpan
+from localspec.engine.events import Cancelled, Step, TextSpan
 from localspec.engine.requests import Message, Mode
+from localspec.speculative.drafter import DraftSource
 from localspec.speculative.rejection import Origin
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.screens.copy import CopyDialog
 from localspec.tui.screens.help import HelpDialog
+from localspec.tui.spans import TokenOrigin, token_origins
 from localspec.tui.widgets.origin_legend import OriginLegend
 from localspec.tui.widgets.reply import ReplyView
 from localspec.tui.widgets.statistics import Statistics
-from tests.tui.chat_driver import NARROW, WIDE, make_app, prompt, screen_text, send, sent, settle
+from tests.tui.chat_driver import NARROW, PAIR, WIDE, make_app, prompt, screen_text, send, sent, settle
 from tests.tui.scripted_engine import ScriptedEngine, complete, finished, metrics, reply_events
 
 CODE_REPLY = "Try this:\n\n```python\nprint('hi')\n```\n\nor\n\n```\nplain\n```\n"
@@ -30,7 +36,7 @@ async def test_escape_stops_the_reply_and_keeps_what_there_is() -> None:
         engine.play([Cancelled("", (TextSpan(" and a few", Origin.DRAFT),), metrics(n_tokens=6))])
         await pilot.pause()
         assert "the first words and a few" in screen_text(app)
-        assert "stopped · draft mode · 6 tokens" in screen_text(app)
+        assert "stopped · auto mode · 6 tokens" in screen_text(app)
         await send(pilot, "two")
         assert sent(engine)[1] == Message("assistant", "the first words and a few")
 
@@ -65,22 +71,27 @@ async def test_the_footer_fits_the_smallest_usual_terminal() -> None:
 async def test_the_mode_is_switched_for_the_next_reply() -> None:
     engine = ScriptedEngine()
     app = make_app(engine)
-    async with app.run_test(size=WIDE) as pilot:
-        await send(pilot, "one")
-        await pilot.press("ctrl+t")
-        await pilot.pause()
-        assert "next reply" in screen_text(app)
-        engine.play(complete("first"))
-        await pilot.pause()
-        assert "next reply" not in screen_text(app)
-        await send(pilot, "two")
-        engine.play(complete("second"))
-        await pilot.press("ctrl+t")
-        await send(pilot, "three")
-        engine.play(complete("third"))
-        await pilot.press("ctrl+t")
-        await send(pilot, "four")
-        assert [request.mode for request in engine.requests] == [Mode.DRAFT, Mode.LOOKUP, Mode.PLAIN, Mode.DRAFT]
+    async with app.run_test(size=NARROW) as pilot:
+        for _ in range(5):
+            await send(pilot, "a prompt")
+            engine.play(complete("a reply"))
+            await pilot.press("ctrl+t")
+    modes = [request.mode for request in engine.requests]
+    assert modes == [Mode.AUTO, Mode.DRAFT, Mode.LOOKUP, Mode.PLAIN, Mode.AUTO]
+
+
+@pytest.mark.parametrize("first", [Mode.AUTO, Mode.LOOKUP])
+async def test_without_a_draft_model_there_are_two_modes(first: Mode) -> None:
+    """Auto is lookup then, and a chat that was started in lookup mode has no use for the same under another name."""
+    app = make_app(ScriptedEngine(), replace(PAIR, draft=None), mode=first)
+    async with app.run_test(size=NARROW) as pilot:
+        names = [command.title for command in app.get_system_commands(app.screen)]
+        assert [name for name in names if name.startswith("Mode")] == ["Mode: auto", "Mode: plain"]
+        modes = []
+        for _ in range(3):
+            await pilot.press("ctrl+t")
+            modes.append(app.chat.session.mode)
+        assert modes == [Mode.PLAIN, Mode.AUTO, Mode.PLAIN]
 
 
 async def test_replies_are_shown_by_origin_and_as_markdown_again() -> None:
@@ -96,8 +107,9 @@ async def test_replies_are_shown_by_origin_and_as_markdown_again() -> None:
         engine.play(events[2:])  # it goes on in either view
         await pilot.pause()
         assert "some **bold** words to show in another way" in screen_text(app)
-        counts = [origin for event in events for origin in event.step.origins]
-        assert f"draft {counts.count(Origin.DRAFT)}   residual {counts.count(Origin.RESIDUAL)}" in screen_text(app)
+        counts = Counter(origin for event in events for origin in token_origins(event.step))
+        assert counts[TokenOrigin.COPIED]
+        assert "   ".join(f"{origin} {counts[origin]}" for origin in TokenOrigin) in screen_text(app)
         engine.play([finished(events)])
         await send(pilot, "two")
         engine.play(complete("more **bold** words"))
@@ -108,6 +120,19 @@ async def test_replies_are_shown_by_origin_and_as_markdown_again() -> None:
         assert "some bold words to show in another way" in screen_text(app)
         assert "more bold words" in screen_text(app)
         assert not app.chat.query_one(OriginLegend).display
+
+
+async def test_the_counts_by_origin_are_whole_in_a_long_reply() -> None:
+    app = make_app(ScriptedEngine())
+    async with app.run_test(size=NARROW) as pilot:
+        await pilot.press("ctrl+o")
+        legend = app.chat.query_one(OriginLegend)
+        assert "tokens by origin  draft 0   copied 0" in screen_text(app)
+        for source in DraftSource:
+            legend.advance((Step((), tuple(Origin) * 12_000, 8, 8, 0.1, source),))
+        await pilot.pause()
+        line = "draft 12.0k   copied 12.0k   residual 24.0k   bonus 24.0k   target 24.0k"
+        assert line in [each.strip() for each in screen_text(app).splitlines()]
 
 
 async def test_a_reply_without_code_is_copied_at_once() -> None:
@@ -241,7 +266,7 @@ async def test_help_names_every_key_of_the_footer() -> None:
         text = screen_text(app)
         for key in ("Ctrl+T", "Ctrl+O", "Ctrl+Y", "Ctrl+R", "Ctrl+N", "Ctrl+P", "Ctrl+Q", "F2", "Escape", "Ctrl+J"):
             assert key in text
-        for origin in Origin:
+        for origin in TokenOrigin:
             assert origin.value in text
         await pilot.press("f1")
         assert isinstance(app.screen, ChatScreen)
@@ -253,6 +278,7 @@ async def test_the_command_palette_offers_what_the_keys_do() -> None:
     async with app.run_test() as pilot:
         names = [command.title for command in app.get_system_commands(app.screen)]
         for name in (
+            "Mode: auto",
             "Mode: lookup",
             "Token origins",
             "Copy",

@@ -9,23 +9,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from localspec.engine.events import TextSpan
-from localspec.speculative.rejection import Origin
 from localspec.tui.markdown_text import link_definitions, markdown_lines
 from localspec.tui.origins import ORIGIN_STYLES, OriginPiece, OriginPieces
 from localspec.tui.pieces import HARD_LIMIT, SOFT_LIMIT, MarkdownPiece, MarkdownPieces, Pieces
+from localspec.tui.spans import Span, TokenOrigin
 from localspec.tui.typeset import Typeset
 
 WIDTH = 60
 
 
-def spans(text: str, *, longest: int = 12) -> Iterator[TextSpan]:
+def spans(text: str, *, longest: int = 12) -> Iterator[Span]:
     """The text in small pieces of changing origin."""
     rng = random.Random(1)
     position = 0
     while position < len(text):
         length = rng.randint(1, longest)
-        yield TextSpan(text[position : position + length], rng.choice(list(Origin)))
+        yield Span(text[position : position + length], rng.choice(list(TokenOrigin)))
         position += length
 
 
@@ -163,12 +162,12 @@ def test_links_are_resolved_by_the_definitions_of_the_whole_reply() -> None:
 
 
 def test_the_text_of_a_reply_is_made_printable() -> None:
-    (piece,) = MarkdownPieces().feed([TextSpan("a\x1b[31m\x9b", Origin.DRAFT)])
+    (piece,) = MarkdownPieces().feed([Span("a\x1b[31m\x9b", TokenOrigin.DRAFT)])
     assert isinstance(piece, MarkdownPiece)
     assert piece.source == "a␛[31m�"
-    (piece,) = OriginPieces().feed([TextSpan("a\x1b[31m\x9b", Origin.DRAFT)])
+    (piece,) = OriginPieces().feed([Span("a\x1b[31m\x9b", TokenOrigin.DRAFT)])
     assert isinstance(piece, OriginPiece)
-    assert piece.spans == (TextSpan("a␛[31m�", Origin.DRAFT),)
+    assert piece.spans == (Span("a␛[31m�", TokenOrigin.DRAFT),)
 
 
 @pytest.mark.parametrize(
@@ -216,9 +215,9 @@ SOURCE = st.lists(
 def test_however_long_the_reply_the_last_piece_is_short(source: str, n: int) -> None:
     pieces: Pieces = MarkdownPieces()
     for _ in range(n):
-        for piece in pieces.feed([TextSpan(source, Origin.DRAFT)])[:-1]:
+        for piece in pieces.feed([Span(source, TokenOrigin.DRAFT)])[:-1]:
             assert isinstance(piece, MarkdownPiece)
-        last = pieces.feed([TextSpan("x", Origin.DRAFT)])[-1]
+        last = pieces.feed([Span("x", TokenOrigin.DRAFT)])[-1]
         assert isinstance(last, MarkdownPiece)
         assert len(last.source) <= 2 * HARD_LIMIT + len(source) + 20
 
@@ -227,7 +226,7 @@ def test_however_long_the_reply_the_last_piece_is_short(source: str, n: int) -> 
 @given(SOURCE.filter(bool))
 def test_how_the_text_came_does_not_matter(source: str) -> None:
     text = source * 30
-    (*_, last) = whole = MarkdownPieces().feed([TextSpan(text, Origin.DRAFT)])
+    (*_, last) = whole = MarkdownPieces().feed([Span(text, TokenOrigin.DRAFT)])
     stepwise = fed(MarkdownPieces(), text)
     assert stepwise == list(whole)
     assert last == stepwise[-1]
@@ -251,18 +250,18 @@ def test_origins_of_a_line_without_end_stay_short() -> None:
 
 def test_every_origin_has_a_style_that_differs_without_colour() -> None:
     effects = {
-        tuple(word for word in style.split() if word in ("bold", "italic", "underline"))
+        tuple(word for word in style.split() if word in ("bold", "dim", "italic", "underline"))
         for style in ORIGIN_STYLES.values()
     }
-    assert set(ORIGIN_STYLES) == set(Origin)
-    assert len(effects) == len(Origin)
+    assert set(ORIGIN_STYLES) == set(TokenOrigin)
+    assert len(effects) == len(TokenOrigin)
 
 
 def test_each_token_has_the_style_of_its_origin() -> None:
-    piece = OriginPiece((TextSpan("*draft* ", Origin.DRAFT), TextSpan("bonus", Origin.BONUS)))
+    piece = OriginPiece((Span("*draft* ", TokenOrigin.DRAFT), Span("bonus", TokenOrigin.BONUS)))
     (line,) = piece.lines(WIDTH)
     assert line.plain == "*draft* bonus"
     assert [(line.plain[span.start : span.end], span.style) for span in line.spans] == [
-        ("*draft* ", ORIGIN_STYLES[Origin.DRAFT]),
-        ("bonus", ORIGIN_STYLES[Origin.BONUS]),
+        ("*draft* ", ORIGIN_STYLES[TokenOrigin.DRAFT]),
+        ("bonus", ORIGIN_STYLES[TokenOrigin.BONUS]),
     ]

@@ -10,11 +10,13 @@ from localspec.engine.client import Engine
 from localspec.engine.events import Cancelled, Failed, Finished, FinishReason, LoadFailed, Loading, Queued, TextSpan
 from localspec.engine.requests import ChatPrompt, Message, Mode, SamplingParams
 from localspec.errors import EngineDiedError, EngineError, ModelFileError
+from localspec.speculative.drafter import DraftSource
 from localspec.speculative.rejection import Origin
 from localspec.tui.bridge import EngineEvent, merge
 from localspec.tui.conversation import Outcome
 from localspec.tui.options import ChatOptions
 from localspec.tui.session import Readiness, Session
+from localspec.tui.spans import Span, TokenOrigin
 from tests.tui.chat_driver import PAIR
 from tests.tui.scripted_engine import LOADED, ScriptedEngine, complete, metrics, reply_events
 
@@ -70,10 +72,11 @@ def test_the_history_grows_by_what_was_said() -> None:
 def test_text_held_back_until_the_end_belongs_to_the_reply() -> None:
     chat = Chat()
     exchange = chat.session.send("one")
-    events = reply_events("almost ")
+    events = reply_events("almost ", sources=[DraftSource.LOOKUP])
     tail = (TextSpan("done", Origin.DRAFT),)
     chat.engine.play([*events, Finished("", tail, FinishReason.LENGTH, metrics())])
     assert exchange.reply.text == "almost done"
+    assert exchange.reply.spans[-1] == Span("done", TokenOrigin.COPIED)  # as the last step did
     assert exchange.reply.reason is FinishReason.LENGTH
 
 
@@ -121,10 +124,19 @@ def test_the_mode_of_a_reply_is_that_of_its_start() -> None:
     chat = Chat()
     exchange = chat.session.send("one")
     chat.session.mode = Mode.PLAIN
-    assert exchange.reply.mode is Mode.DRAFT
+    assert exchange.reply.mode is Mode.AUTO
     chat.engine.play(complete("text"))
     chat.session.send("two")
-    assert [request.mode for request in chat.engine.requests] == [Mode.DRAFT, Mode.PLAIN]
+    assert [request.mode for request in chat.engine.requests] == [Mode.AUTO, Mode.PLAIN]
+
+
+def test_a_fixed_length_is_for_the_modes_with_one_source() -> None:
+    chat = Chat(fixed_length=True, num_speculative_tokens=6)
+    for mode in (Mode.DRAFT, Mode.AUTO, Mode.LOOKUP):
+        chat.session.mode = mode
+        chat.session.send("text")
+        chat.engine.play(complete("text"))
+    assert [request.fixed_length for request in chat.engine.requests] == [True, False, True]
 
 
 def test_the_engine_says_which_mode_runs() -> None:
@@ -132,7 +144,7 @@ def test_the_engine_says_which_mode_runs() -> None:
     exchange = chat.session.send("one")
     chat.engine.play([Queued("", 7, Mode.PLAIN, "the draft model cannot take back tokens")])
     assert exchange.reply.mode is Mode.PLAIN
-    assert chat.session.mode is Mode.DRAFT
+    assert chat.session.mode is Mode.AUTO
 
 
 def test_one_reply_at_a_time() -> None:

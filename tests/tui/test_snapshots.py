@@ -12,6 +12,7 @@ from localspec.engine.events import Failed, Loading, Prefilling, Queued
 from localspec.engine.requests import Mode
 from localspec.errors import EngineDiedError
 from localspec.memory.devices import MemoryUse
+from localspec.speculative.drafter import DraftSource
 from localspec.tui.theme import LIGHT
 from tests.tui.chat_driver import NARROW, WIDE, make_app, send, settle, write
 from tests.tui.scripted_engine import GIB, MEMORY, ScriptedEngine, finished, reply_events
@@ -71,7 +72,7 @@ async def loading(pilot: Pilot[None], engine: ScriptedEngine) -> None:
 
 async def prefill(pilot: Pilot[None], engine: ScriptedEngine) -> None:
     await send(pilot, "How does speculative decoding work?")
-    engine.play([Queued("", 7, Mode.DRAFT), Prefilling("", 512, 1234, 0)])
+    engine.play([Queued("", 7, Mode.AUTO), Prefilling("", 512, 1234, 0)])
 
 
 async def mid_reply(pilot: Pilot[None], engine: ScriptedEngine) -> None:
@@ -92,6 +93,15 @@ async def reply(pilot: Pilot[None], engine: ScriptedEngine) -> None:
 async def origins(pilot: Pilot[None], engine: ScriptedEngine) -> None:
     await reply(pilot, engine)
     await pilot.press("ctrl+o")
+
+
+async def resting(pilot: Pilot[None], engine: ScriptedEngine) -> None:
+    """The first drafts cost more than they brought."""
+    await send(pilot, "How does speculative decoding work?")
+    accepted = [2, 0, 1, 0, 3, *[-1] * 30, 0, *[-1] * 100]
+    for event in reply_events(REPLY, accepted=accepted, sources=[DraftSource.MODEL])[:90]:
+        engine.play([event])
+        pilot.app.chat.draw()  # type: ignore[attr-defined]
 
 
 async def copy_dialog(pilot: Pilot[None], engine: ScriptedEngine) -> None:
@@ -137,6 +147,11 @@ def test_prefill(picture: Picture, size: tuple[int, int]) -> None:
 @SIZES
 def test_mid_reply(picture: Picture, size: tuple[int, int]) -> None:
     assert picture(mid_reply, size, memory=replace(MEMORY, gpu_bytes=12 * GIB))
+
+
+@SIZES
+def test_resting(picture: Picture, size: tuple[int, int]) -> None:
+    assert picture(resting, size)
 
 
 @SIZES

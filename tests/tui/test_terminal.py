@@ -32,7 +32,7 @@ def test_keys_text_and_quitting(terminal: Terminal) -> None:
     # One burst: letters, a line end, letters, Enter, and the beginning of the next prompt.
     terminal.run("send-keys", "first line", "C-j", "second line", "Enter", "next")
     hostile = "before ␛]0;owned␇ ␛[1;1Hmoved ␛[?1049l ␛c �31m after"
-    terminal.until(terminal.screen, hostile, "prompt: first line\n  second line", "draft mode ·", "│ next ", "^q Quit")
+    terminal.until(terminal.screen, hostile, "prompt: first line\n  second line", "auto mode ·", "│ next ", "^q Quit")
     assert terminal.run("display-message", "-p", "#{pane_title}") == title
     assert terminal.run("display-message", "-p", "#{alternate_on}").strip() == "1"
     terminal.run("set-option", "remain-on-exit", "on")
@@ -44,7 +44,7 @@ def test_keys_text_and_quitting(terminal: Terminal) -> None:
 def test_no_colour_reaches_a_terminal_that_wants_none(plain_terminal: Terminal) -> None:
     plain_terminal.until(plain_terminal.screen, "^q Quit")
     plain_terminal.run("send-keys", "hello", "Enter")
-    plain_terminal.until(plain_terminal.screen, "draft mode ·")
+    plain_terminal.until(plain_terminal.screen, "auto mode ·")
     codes = {
         code for sequence in re.findall(r"\x1b\[([\d;]*)m", plain_terminal.screen("-e")) for code in sequence.split(";")
     }

@@ -36,6 +36,7 @@ _TRY_AGAIN: Final = "Try again"
 
 # In the order in which the key walks through them.
 _MODES: Final = {
+    Mode.AUTO: "Each step drafts in the way that promises most, or not at all",
     Mode.DRAFT: "Drafts come from the draft model",
     Mode.LOOKUP: "Drafts are copied from the text so far",
     Mode.PLAIN: "No drafts: one token per step",
@@ -64,7 +65,9 @@ class ChatScreen(Screen[None]):
         self._bridge = EngineBridge(self.post_message)
         self._view = ChatView(pair, options)
         self._by_origin = False
-        self._modes = {mode: text for mode, text in _MODES.items() if mode is not Mode.DRAFT or pair.draft is not None}
+        # Without a draft model, auto is lookup.
+        modes = list(_MODES) if pair.draft is not None else [Mode.AUTO, Mode.PLAIN]
+        self._modes = {mode: _MODES[mode] for mode in modes}
         self.session = Session(engine, pair, options, self._bridge.deliver)
 
     def compose(self) -> ComposeResult:
@@ -101,7 +104,8 @@ class ChatScreen(Screen[None]):
     def action_next_mode(self) -> None:
         """Use the next mode, from the next reply on."""
         modes = list(self._modes)
-        at = modes.index(self.session.mode) if self.session.mode in modes else -1
+        # A chat that was started in a mode without a key to it runs like auto, which is the first.
+        at = modes.index(self.session.mode) if self.session.mode in modes else 0
         self.use_mode(modes[(at + 1) % len(modes)])
 
     def use_mode(self, mode: Mode) -> None:

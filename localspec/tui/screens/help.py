@@ -30,7 +30,7 @@ _KEYS: Final = (
     Entry("Up, Down", "Earlier prompts, from the first and last line"),
     Entry("Page Up, Page Down", "Scroll the transcript"),
     Entry("Escape", "Stop the reply"),
-    Entry("Ctrl+T", "Mode of the next reply: draft, lookup, plain"),
+    Entry("Ctrl+T", "Next reply: auto, draft, lookup or plain"),
     Entry("Ctrl+O", "Replies by token origin"),
     Entry("Ctrl+Y", "Copy the reply or a code block"),
     Entry("Ctrl+R", "Ask for the last reply again"),
@@ -44,8 +44,13 @@ _READING: Final = (
     Entry("tokens/s", "over the last two seconds; after the reply, its average"),
     Entry("accepted", "share of the drafted tokens that the target kept"),
     Entry("per step", "tokens that one pass of the target yields, on average"),
+    Entry("draft length", "tokens drafted at once of late, on average"),
+    Entry("draft model", "its share of the steps, and of its tokens those accepted"),
+    Entry("copied", "the same for drafts copied from the text so far"),
+    Entry("none", "share of the steps that had no draft"),
+    Entry("resting", "drafts would cost more than they bring; tried again now and then"),
     Entry("first token", "from sending the prompt to the first text"),
-    Entry("▁▃▅█", "one cell per step: the higher, the more drafts were accepted"),
+    Entry("▁▃▅█", "one cell per step: the higher, the more drafted tokens were accepted"),
     Entry("·", "a step without a draft"),
 )
 

@@ -79,17 +79,17 @@ class ChatView(Vertical):
             return
         match report:
             case Queued(mode=mode, mode_note=note):
-                self._statistics.begin(mode)
+                self._statistics.show_running_mode(mode)
                 self.transcript.note(note)
             case Prefilling(n_done=n_done, n_total=n_total):
                 view.show_status(f"reading the prompt, {n_done:,} of {n_total:,} tokens")
-            case Decoded(spans=spans, steps=steps, metrics=metrics):
-                view.grow(spans)
+            case Decoded(steps=steps, metrics=metrics):
+                view.grow()
                 view.show_status("writing" if exchange.reply.is_empty else "")
                 self._statistics.advance(metrics, steps)
                 self._legend.advance(steps)
-            case Finished(spans=spans) | Cancelled(spans=spans):
-                view.grow(spans)
+            case Finished() | Cancelled():
+                view.grow()
 
     def end(self, exchange: Exchange) -> None:
         """The reply has ended. A prompt that was not answered goes back to where it was written."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
-from localspec.engine.events import FinishReason, TextSpan
+from localspec.engine.events import FinishReason
 from localspec.printable import printable
 from localspec.tui import figures
 from localspec.tui.conversation import Outcome, Reply
@@ -30,6 +28,7 @@ class ReplyView(Vertical):
         self.reply = reply
         self._by_origin = by_origin
         self._pieces = self._new_pieces()
+        self._n_shown = 0  # spans
         self._last: Passage | None = None
         self._is_composed = False
         self._status = Static(classes="status", markup=False)
@@ -42,12 +41,14 @@ class ReplyView(Vertical):
     def on_mount(self) -> None:
         """Show what was written before there was a place for it."""
         self._is_composed = True
-        self.grow(self.reply.spans)
+        self.grow()
 
-    def grow(self, spans: Sequence[TextSpan]) -> None:
+    def grow(self) -> None:
         """Show text that was added to the reply."""
+        spans = self.reply.spans[self._n_shown :]
         if not spans or not self._is_composed:
             return
+        self._n_shown += len(spans)
         first, *rest = self._pieces.feed(spans)
         passages = [Passage(typeset) for typeset in rest]
         if self._last is None:
@@ -67,7 +68,8 @@ class ReplyView(Vertical):
         self.query(Passage).remove()
         self._last = None
         self._pieces = self._new_pieces()
-        self.grow(self.reply.spans)
+        self._n_shown = 0
+        self.grow()
 
     def show_status(self, text: str) -> None:
         """What the reply waits for; an empty text hides the line."""

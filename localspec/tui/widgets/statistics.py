@@ -16,7 +16,8 @@ from localspec.engine.metrics import RequestMetrics
 from localspec.engine.requests import Mode
 from localspec.memory.devices import MemoryUse
 from localspec.tui.options import MemoryProbe
-from localspec.tui.readings import BAR_HEIGHT, Readings, bar_lines, column_lines
+from localspec.tui.panel import BAR_HEIGHT, bar_lines, column_lines
+from localspec.tui.readings import Readings
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ class Statistics(Widget):
 
     def __init__(self, mode: Mode, ceiling: int, memory_probe: MemoryProbe) -> None:
         super().__init__()
-        self.readings = Readings(mode=mode, ceiling=ceiling, next_mode=mode)
+        self.readings = Readings(ceiling=ceiling, next_mode=mode)
         self._memory_probe = memory_probe
         self._is_probing = False
 
@@ -53,15 +54,16 @@ class Statistics(Widget):
     def show_next_mode(self, mode: Mode) -> None:
         """The mode of the next reply."""
         self.readings.next_mode = mode
-        if not self.readings.is_running:
-            self.readings.mode = mode
         self.refresh()
 
     def begin(self, mode: Mode) -> None:
-        """A reply begins."""
-        self.readings.mode = mode
-        self.readings.metrics = None
-        self.readings.is_running = True
+        """A reply in `mode` was asked for."""
+        self.readings.begin(mode)
+        self.refresh()
+
+    def show_running_mode(self, mode: Mode) -> None:
+        """The mode that the engine runs; it may be another than the one asked for."""
+        self.readings.running_mode = mode
         self.refresh()
 
     def advance(self, metrics: RequestMetrics, steps: Sequence[Step]) -> None:
@@ -76,14 +78,12 @@ class Statistics(Widget):
         """The reply ended; its totals stay."""
         self.readings.metrics = metrics
         self.readings.is_running = False
-        self.readings.mode = self.readings.next_mode
         self.refresh()
 
     def clear(self) -> None:
         """A new chat: nothing has run."""
-        self.end(None)
-        self.readings.rates.clear()
-        self.readings.steps.clear()
+        self.readings.reset()
+        self.refresh()
 
     def ask_for_memory(self) -> None:
         """Ask the probe, in a thread: drivers and the system may take their time."""
@@ -95,7 +95,7 @@ class Statistics(Widget):
         """The lines."""
         width, height = self.content_size
         is_bar = height <= BAR_HEIGHT
-        lines = bar_lines(self.readings, width) if is_bar else column_lines(self.readings, width, height)
+        lines = (bar_lines if is_bar else column_lines)(self.readings, width, height)
         return Content("\n").join(lines)
 
     def _probe(self) -> None:
