@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from localspec.engine.client import EngineClient
 from localspec.engine.requests import ModelSpec, PairSpec, SamplingParams
 from localspec.memory.devices import process_memory
-from localspec.models.demo import DEMO_NUM_SPECULATIVE_TOKENS, demo_files
+from localspec.models.demo import demo_files
 from localspec.tui.app import ChatApp
 from localspec.tui.messages import PromptSent
 from localspec.tui.options import ChatOptions
@@ -33,7 +33,6 @@ def main() -> None:
     with EngineClient() as engine:
         options = ChatOptions(
             sampling=SamplingParams(temperature=0.0),
-            num_speculative_tokens=DEMO_NUM_SPECULATIVE_TOKENS,
             max_tokens=260,
             memory_probe=lambda: process_memory(engine.process_id) if engine.process_id else None,
         )

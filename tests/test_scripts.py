@@ -51,6 +51,7 @@ case "$1 $2" in
         case "$*" in *"${{STUB_FAILING:-no such}}"*) echo "ERROR: it broke"; exit 1 ;; esac
         echo "end" >>"$STUB_CALLS" ;;
     "-m pytest") shift 2; echo pytest "$@" ;;
+    "-P -m") shift 2; echo "$PYTHONPATH" "$@" ;;
 esac
 """
 
@@ -400,6 +401,44 @@ def test_every_check_runs_and_any_failure_counts(checkout: Checkout) -> None:
     assert failed.stdout == passed.stdout
     commands = [line for line in passed.stdout.splitlines() if not line.startswith("==")]
     assert commands == ["ruff check", "ruff format --check", "mypy", "lint-imports --no-cache"]
+
+
+def test_the_comparison_installs_its_peer_once(checkout: Checkout) -> None:
+    compared = checkout.run("scripts/bench_peers", "--only", "two words")
+    assert compared.stdout == f"{checkout.root} scripts.bench_peers --only two words\n"
+    assert "Compiling llama-server" in compared.stderr
+    assert "--group peers" in checkout.calls[-1]
+    n_calls = len(checkout.calls)
+    assert checkout.run("scripts/bench_peers").stderr == ""
+    assert checkout.run("scripts/chat").returncode == 0
+    assert len(checkout.calls) == n_calls
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--llama-server", "a file"], ["--llama-server=a file"]])
+def test_the_peer_is_installed_only_where_it_is_run(checkout: Checkout, arguments: list[str]) -> None:
+    assert checkout.run("scripts/bench_peers", *arguments).returncode == 0
+    assert not any("peers" in call for call in checkout.calls)
+
+
+def test_the_peer_is_compiled_for_the_same_device(checkout: Checkout) -> None:
+    checkout.run("scripts/bench_peers")
+    assert checkout.calls[-1].endswith("CMAKE_ARGS=")
+    checkout.add("nvidia-smi")
+    checkout.add("nvcc")
+    checkout.run("scripts/bench_peers")
+    assert "--group peers" in checkout.calls[-1]
+    assert "--force-reinstall" in checkout.calls[-1]
+    assert checkout.calls[-1].endswith("CMAKE_ARGS=-DGGML_CUDA=on")
+
+
+def test_without_its_peer_the_comparison_says_how_to_do_with_another(checkout: Checkout) -> None:
+    failed = checkout.run("scripts/bench_peers", STUB_FAILING="--group peers")
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert "ERROR: it broke" in failed.stderr
+    assert "--llama-server FILE" in failed.stderr
+    n_calls = len(checkout.calls)
+    assert checkout.run("scripts/chat").returncode == 0  # what was installed before still holds
+    assert len(checkout.calls) == n_calls
 
 
 @pytest.mark.parametrize(("check", "test", "code"), [(0, 0, 0), (3, 0, 1), (0, 5, 1)])
