@@ -12,9 +12,11 @@ from typing import Annotated
 
 import typer
 
+from localspec.cli.bench import bench
 from localspec.cli.chat import chat
 from localspec.cli.console import say, say_error
 from localspec.cli.generate import INTERRUPTED, generate
+from localspec.cli.tune import tune
 from localspec.errors import DoesNotFitError, LocalspecError
 from localspec.logs import configure
 
@@ -28,6 +30,8 @@ app = typer.Typer(
 )
 app.command()(chat)
 app.command()(generate)
+app.command()(bench)
+app.command()(tune)
 
 
 @dataclass(frozen=True, slots=True)
