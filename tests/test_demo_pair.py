@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from localspec.engine.loader import LoadedPair, load_pair
 from localspec.engine.requests import GenerateRequest, Mode, ModelSpec, PairSpec, SamplingParams
 from localspec.models.demo import DemoFiles, demo_files
 from tests.cli.conftest import run_localspec
+from tests.dropped_layers import write_without_layers
 from tests.engine.conftest import InProcessEngine, end_of, text_of, tokens_of
 from tests.terminal import Terminal
 
@@ -49,11 +51,13 @@ def pair(files: DemoFiles) -> Iterator[LoadedPair]:
 
 
 def ask(pair: LoadedPair, workload: str, mode: Mode, temperature: float, n: int = 5) -> list:
+    """The reply in a mode; every draft has `n` tokens, in all modes but auto."""
     request = GenerateRequest(
         WORKLOADS[workload].chat,
         sampling=SamplingParams(temperature=temperature, seed=1),
         mode=mode,
         num_speculative_tokens=n,
+        fixed_length=mode is not Mode.AUTO,
         max_tokens=96,
     )
     return InProcessEngine(pair).run(request)
@@ -73,7 +77,7 @@ def top_two_gap(pair: LoadedPair, workload: str, reply: list[int]) -> float:
 
 
 @pytest.mark.parametrize("workload", ["seasons", "lru", "rename", "invoice"])
-@pytest.mark.parametrize(("mode", "n_draft"), [(Mode.DRAFT, 3), (Mode.DRAFT, 8), (Mode.LOOKUP, 5)])
+@pytest.mark.parametrize(("mode", "n_draft"), [(Mode.DRAFT, 3), (Mode.DRAFT, 8), (Mode.LOOKUP, 5), (Mode.AUTO, 16)])
 def test_greedy_replies_equal_plain_decoding_up_to_ties(pair: LoadedPair, workload: str, mode: Mode, n_draft: int):
     plain = tokens_of(ask(pair, workload, Mode.PLAIN, 0.0))
     drafted = tokens_of(ask(pair, workload, mode, 0.0, n_draft))
@@ -103,6 +107,25 @@ def test_a_target_that_drafts_for_itself_is_not_rejected(pair: LoadedPair, files
     finally:
         itself.close()
     assert metrics.draft_acceptance_rate > 0.985
+
+
+def test_auto_steps_aside_where_the_draft_model_is_bad(files: DemoFiles, pair: LoadedPair, tmp_path: Path):
+    """Without two of every ten layers it is accepted rarely. What is drafted after a first reply are probes."""
+    del pair  # its target is written by now
+    bad = tmp_path / "bad.gguf"
+    write_without_layers(files.draft, bad, set(range(4, 30, 5)))
+    spec = PairSpec("bad", ModelSpec(files.target), ModelSpec(bad), n_ctx=1024)
+    loaded = load_pair(spec, lambda _: True)
+    try:
+        fixed = end_of(ask(loaded, "seasons", Mode.DRAFT, 0.8, 4)).metrics
+        assert fixed.draft_acceptance_rate < 0.4
+        engine = InProcessEngine(loaded)
+        request = GenerateRequest(WORKLOADS["seasons"].chat, sampling=SamplingParams(seed=1), max_tokens=128)
+        engine.run(request)
+        metrics = end_of(engine.run(replace(request, request_id="second"))).metrics
+        assert metrics.n_drafted - metrics.n_lookup_drafted < 16
+    finally:
+        loaded.close()
 
 
 def test_a_second_turn_reuses_the_first(pair: LoadedPair):

@@ -149,7 +149,13 @@ class Plan:
     def forgetting_request(self) -> GenerateRequest:
         """A request after which neither model's cache holds the prompt before it: a new prompt drops what it lacks."""
         mode = Mode.DRAFT if any(contender.uses_draft_model for contender in self.contenders) else Mode.PLAIN
-        return GenerateRequest(RawPrompt("."), sampling=SamplingParams(temperature=0), mode=mode, max_tokens=1)
+        return GenerateRequest(
+            RawPrompt("."),
+            sampling=SamplingParams(temperature=0),
+            mode=mode,
+            fixed_length=True,  # the adaptive policy, which counts requests, does not notice this one
+            max_tokens=1,
+        )
 
 
 def cells_of(

@@ -52,7 +52,9 @@ def summary(metrics: RequestMetrics, mode: str, finish_reason: str) -> str:
     if metrics.tokens_per_second is not None:
         parts.append(f"{metrics.tokens_per_second:.1f} tokens/s")
     if metrics.draft_acceptance_rate is not None:
-        parts.append(f"acceptance {metrics.draft_acceptance_rate:.0%} ({metrics.n_accepted}/{metrics.n_drafted})")
+        copied = f", {metrics.n_lookup_accepted} copied" if metrics.n_lookup_accepted else ""
+        share = f"{metrics.n_accepted}/{metrics.n_drafted}{copied}"
+        parts.append(f"acceptance {metrics.draft_acceptance_rate:.0%} ({share})")
     if metrics.n_steps:
         parts.append(f"{metrics.n_tokens / metrics.n_steps:.2f} tokens/step")
     if metrics.ttft_s is not None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from localspec.engine.calibration import measure_pass_times
+from localspec.engine.calibration import measure_agreement, measure_pass_times
 from localspec.engine.events import Loaded, Loading
 from localspec.engine.prompts import PromptEncoder
 from localspec.engine.requests import DEFAULT_N_CTX, MAX_NUM_SPECULATIVE_TOKENS, ModelSpec, PairSpec
@@ -22,6 +22,7 @@ from localspec.memory.devices import available_host_bytes
 from localspec.memory.estimate import least_kv_bytes
 from localspec.models.compat import refuse_unless_generative, require_compatible
 from localspec.models.gguf import GgufHeader, read_header
+from localspec.speculative.evidence import Agreement
 from localspec.speculative.pass_times import PassTimes
 
 logger = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class LoadedPair:
     target: LoadedModel
     draft: LoadedModel | None
     encoder: PromptEncoder
+    agreement: Agreement | None  # of the two models, measured after loading
     speculation_note: str  # why there is less speculation than was asked for, or ""
     _resources: ExitStack
 
@@ -106,7 +108,8 @@ def load_pair(spec: PairSpec, on_loading: OnLoading, *, n_seq_max: int = 1) -> L
                     draft = loaded
                     resources.push(of_draft.pop_all())
         encoder = PromptEncoder(target.model)
-        return LoadedPair(spec, target, draft, encoder, note, resources.pop_all())
+        agreement = measure_agreement(target.model, target.context, draft.context) if draft else None
+        return LoadedPair(spec, target, draft, encoder, agreement, note, resources.pop_all())
 
 
 class _Loader:

@@ -58,7 +58,8 @@ class Scheduler:
         self._waiting: deque[_Waiting] = deque()
         self._active: list[ActiveSequence] = []
         self._slot_of: dict[str, _Slot] = {}
-        self._evidence = Evidence(pair.target.pass_times, pair.draft.pass_times if pair.draft else None)
+        draft_times = pair.draft.pass_times if pair.draft else None
+        self._evidence = Evidence(pair.target.pass_times, draft_times, pair.agreement)
         for model in (pair.target, pair.draft):
             if model is not None:
                 model.context.clear_all()

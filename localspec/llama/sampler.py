@@ -59,7 +59,7 @@ class SamplerChain:
             raise
         self._is_argmax = params.greedy and transforms.keeps_largest(params) and not self.has_state
         # Rows are copied where something is written into them, or where the shortlist wants them longer.
-        is_copied = self._remembers or len(self._biases) > 0 or self._shortlist.n_padded > self._n_vocab
+        is_copied = self.has_state or len(self._biases) > 0 or self._shortlist.n_padded > self._n_vocab
         self._copy = np.full(self._shortlist.n_padded, -np.inf, np.float32) if is_copied else None
 
     def __enter__(self) -> Self:

@@ -6,21 +6,19 @@ since acceptance and the drafter's confidence mean different things there.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from localspec.speculative.acceptance import AcceptanceTable
 from localspec.speculative.pass_times import PassTimes
 
-# Before the first test. A pair that somebody has chosen deserves some trust.
-_MODEL_PRIOR: Final = 0.85
-
 # Drafting may lose these shares of the time of plain decoding: by drafts that promised a gain, and by probes. It starts
 # with some plain tokens' worth of time for each, and can save up more.
 _LOST_SHARE: Final = 0.005
 _PROBED_SHARE: Final = 0.01
-_CREDIT_TOKENS: Final = 1.5
+_CREDIT_TOKENS: Final = 4.0
 _MOST_TOKENS: Final = 24.0
-_MOST_FUND_TOKENS: Final = 3.0
+_MOST_FUND_TOKENS: Final = 4.0
 _FIRST_WAIT_STEPS: Final = 8
 _LONGEST_WAIT_STEPS: Final = 256
 
@@ -71,11 +69,23 @@ class Ledger:
         self._fund_s, self._n_to_wait = max(self._fund_s, cost_s), 0
 
 
-class ModelEvidence:
-    """What is known of the drafts of a draft model."""
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What to expect of a draft model before its first draft is tested: the share of tokens that the target accepts.
 
-    def __init__(self, plain_token_s: float) -> None:
+    A pair that somebody has chosen deserves some trust, where nothing was measured.
+    """
+
+    greedy: float = 0.85
+    sampled: float = 0.85
+
+
+class ModelEvidence:
+    """What is known of the drafts of a draft model. `prior` is the acceptance to expect before the first test."""
+
+    def __init__(self, plain_token_s: float, prior: float) -> None:
         self.ledger = Ledger(plain_token_s)
+        self._prior = prior
         self._overall = AcceptanceTable(())
         self._by_place = AcceptanceTable(_PLACES)
         self._by_confidence = AcceptanceTable(_CONFIDENCES)
@@ -84,11 +94,11 @@ class ModelEvidence:
 
     def at_place(self, place: int) -> float:
         """Acceptance of the token at `place` (from 1) before it is drafted, given that those before it are accepted."""
-        return self._by_place.estimate(place, self._overall.estimate(0, _MODEL_PRIOR))
+        return self._by_place.estimate(place, self._overall.estimate(0, self._prior))
 
     def once_drafted(self, confidence: float) -> float:
         """Acceptance of a token that was drafted with `confidence`, given that those before it are accepted."""
-        return self._by_confidence.estimate(confidence, self._overall.estimate(0, _MODEL_PRIOR))
+        return self._by_confidence.estimate(confidence, self._overall.estimate(0, self._prior))
 
     def record(self, place: int, confidence: float, *, accepted: bool) -> None:
         """The token at `place` was tested."""
@@ -118,7 +128,7 @@ class CopyEvidence:
 
     def after_match(self, n_matching: int) -> float:
         """Acceptance of a token that is copied from behind `n_matching` tokens like those before it."""
-        return self._by_match.estimate(n_matching, 1.0 - 1.0 / (1.0 + 0.25 * n_matching))
+        return self._by_match.estimate(n_matching, 1.0 - 1.0 / (1.0 + 0.5 * n_matching))
 
     def record(self, n_matching: int, *, accepted: bool) -> None:
         """Such a token was tested."""
@@ -147,8 +157,8 @@ class Rate:
 class Regime:
     """What was learned from one kind of replies, greedy or sampled."""
 
-    def __init__(self, plain_token_s: float) -> None:
-        self.model = ModelEvidence(plain_token_s)
+    def __init__(self, plain_token_s: float, agreement: float) -> None:
+        self.model = ModelEvidence(plain_token_s, agreement)
         self.copies = CopyEvidence(plain_token_s)
         self.rate = Rate()
 
@@ -156,11 +166,15 @@ class Regime:
 class Evidence:
     """All that is known of a pair. `target_times` and `draft_times`: passes of the two models; None: no draft model."""
 
-    def __init__(self, target_times: PassTimes, draft_times: PassTimes | None = None) -> None:
+    def __init__(
+        self, target_times: PassTimes, draft_times: PassTimes | None = None, agreement: Agreement | None = None
+    ) -> None:
+        agreement = agreement or Agreement()
         self.target_times = target_times
         self.draft_times = draft_times
         plain_token_s = target_times.seconds(1)
-        self._greedy, self._sampled = Regime(plain_token_s), Regime(plain_token_s)
+        self._greedy = Regime(plain_token_s, agreement.greedy)
+        self._sampled = Regime(plain_token_s, agreement.sampled)
 
     def regime(self, *, greedy: bool) -> Regime:
         """What replies of that kind have shown."""

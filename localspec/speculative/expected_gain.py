@@ -159,8 +159,11 @@ class ExpectedGain:
         return self._plan
 
     def _probe(self, outlooks: Mapping[DraftSource, _Outlook]) -> Plan | None:
-        """Drafts that nobody believes in, as long as the fund for them lasts."""
-        for source, outlook in outlooks.items():
+        """A draft that nobody believes in, as long as the fund for them lasts.
+
+        The draft model comes first: what it has to read up only grows, while copies cost the same at any time.
+        """
+        for source, outlook in sorted(outlooks.items(), key=lambda each: each[0] is not DraftSource.MODEL):
             if outlook.extra_s and self._ledger(source).may_probe(outlook.probe_cost_s):
                 self._is_probe = True
                 return Plan(source, min(_PROBE_TOKENS, len(outlook.extra_s)))

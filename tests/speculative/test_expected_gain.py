@@ -283,7 +283,8 @@ def test_lookup_alone_is_never_much_slower_than_plain_and_long_where_it_pays(cop
     evidence = world.evidence()
     plain = 1 / world.target_s(1)
     rates = [Reply(world, evidence, with_model=False, with_lookup=True).run(192) for _ in range(10)]
-    assert min(rates) > 0.97 * plain
+    assert rates[0] > 0.95 * plain, "long matches that are never accepted are the worst case for what is believed first"
+    assert min(rates[1:]) > 0.97 * plain
     if copied >= 0.9:
         assert rates[-1] > 1.5 * plain
     if copied == 1.0:
