@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections.abc import Callable
@@ -209,10 +210,5 @@ class ActiveSequence:
 
 def _joined(spans: list[TextSpan]) -> tuple[TextSpan, ...]:
     """Neighbours of one origin as one span: fewer, larger pieces for the front end."""
-    joined: list[TextSpan] = []
-    for span in spans:
-        if joined and joined[-1].origin == span.origin:
-            joined[-1] = TextSpan(joined[-1].text + span.text, span.origin)
-        else:
-            joined.append(span)
-    return tuple(joined)
+    runs = itertools.groupby(spans, key=lambda span: span.origin)
+    return tuple(TextSpan("".join(span.text for span in run), origin) for origin, run in runs)

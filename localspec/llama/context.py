@@ -236,12 +236,16 @@ class _Batch:
         first, end = self.n, self.n + len(tokens)
         if end > self._capacity:
             raise EngineError(f"A batch of {end} rows was asked for; it holds {self._capacity}.")
+        self.n = end
+        if len(tokens) == 1:  # the usual batch of a draft model: no slices for it
+            self._tokens[first], self._positions[first] = tokens[0], position
+            self._seq_ids[first], self._outputs[first] = seq_id, n_outputs > 0
+            return first
         self._tokens[first:end] = tokens
         self._positions[first:end] = range(position, position + len(tokens))
         self._seq_ids[first:end] = seq_id
         self._outputs[first:end] = 0
         self._outputs[max(first, end - n_outputs) : end] = 1
-        self.n = end
         return first
 
     def struct(self) -> Any:

@@ -82,9 +82,12 @@ class DraftModelDrafter:
                 token = distribution.sample(self._rng)
                 tokens.append(token)
                 distributions.append(distribution)
-                # A greedy draft is certain of itself by construction: how sure the model is, its logits tell.
-                confidence = self._ahead.confidence(logits) if self._is_greedy else distribution.probability(token)
-                if not wants_another(confidence) or len(tokens) == n_draft or self._ends_generation(token):
+                # Nobody is asked who would not listen: the confidence costs another look at the row.
+                is_enough = wants_another is not always and not wants_another(
+                    # A greedy draft is certain of itself by construction: how sure the model is, its logits tell.
+                    self._ahead.confidence(logits) if self._is_greedy else distribution.probability(token)
+                )
+                if is_enough or len(tokens) == n_draft or self._ends_generation(token):
                     break
                 if self._ahead is not self._committed:
                     self._ahead.accept(token)

@@ -107,8 +107,8 @@ class ExpectedGain:
         self._n_matching = 0
         self._confidences: list[float] = []
         self._reach = 1.0
-        self._drafted_at = 0.0
         self._n_unread = 0
+        self._planned_at = self._first_drafted_at = self._last_drafted_at = 0.0
 
     # --- before a step -----------------------------------------------------------------------------------------------
 
@@ -151,11 +151,11 @@ class ExpectedGain:
             n_affordable = outlook.n_affordable(self._ledger(source).balance_s)
             if gain > best_gain and n_affordable:
                 best_gain = gain
-                # `wants_another` finds the end of a draft model's draft.
+                # The end of a draft model's draft is found while it drafts.
                 n_draft = len(outlook.extra_s) if source is DraftSource.MODEL else n_draft
-                self._plan = Plan(source, min(n_draft, n_affordable))
+                self._plan = Plan(source, min(n_draft, n_affordable), self._wants_another)
         self._plan = self._plan or self._probe(outlooks)
-        self._drafted_at = self._now()
+        self._planned_at = self._now()
         return self._plan
 
     def _probe(self, outlooks: Mapping[DraftSource, _Outlook]) -> Plan | None:
@@ -166,20 +166,22 @@ class ExpectedGain:
         for source, outlook in sorted(outlooks.items(), key=lambda each: each[0] is not DraftSource.MODEL):
             if outlook.extra_s and self._ledger(source).may_probe(outlook.probe_cost_s):
                 self._is_probe = True
-                return Plan(source, min(_PROBE_TOKENS, len(outlook.extra_s)))
+                return Plan(source, min(_PROBE_TOKENS, len(outlook.extra_s)), self._wants_another)
         return None
 
     # --- inside a draft of the draft model ---------------------------------------------------------------------------
 
-    def wants_another(self, confidence: float) -> bool:
+    def _wants_another(self, confidence: float) -> bool:
         """Whether some number of further tokens is worth its time, after one drafted with `confidence`."""
         assert self._draft_times is not None
+        assert self._plan is not None
         now = self._now()
-        self._draft_times.observe(1 if self._confidences else max(1, self._n_unread), now - self._drafted_at)
-        self._drafted_at = now
+        if not self._confidences:
+            self._first_drafted_at = now
+        self._last_drafted_at = now
         self._confidences.append(confidence)
         n_drafted = len(self._confidences)
-        if self._plan is None or n_drafted >= self._plan.n_draft:
+        if n_drafted >= self._plan.n_draft:
             return False
         if self._is_probe:
             return True
@@ -202,6 +204,8 @@ class ExpectedGain:
         plan, source = self._plan, outcome.source
         if plan is not None and source is None:
             self._retire(plan.source)
+        if self._confidences:
+            self._learn_draft_times()
         if source is not None:
             self._learn_acceptance(source, outcome)
         if outcome.n_rows - outcome.n_other_rows > 1 + outcome.n_draft:
@@ -222,6 +226,13 @@ class ExpectedGain:
                 self._copy_evidence.record(self._n_matching + i, accepted=accepted)
             else:
                 self._model_evidence.record(i + 1, self._confidences[i], accepted=accepted)
+
+    def _learn_draft_times(self) -> None:
+        assert self._draft_times is not None
+        self._draft_times.observe(max(1, self._n_unread), self._first_drafted_at - self._planned_at)
+        n_further = len(self._confidences) - 1
+        if n_further:
+            self._draft_times.observe(1, (self._last_drafted_at - self._first_drafted_at) / n_further)
 
     def _spent_s(self, outcome: StepOutcome) -> float:
         """Seconds that the draft took, by the times that are usual: a hiccup of the machine is not its fault."""

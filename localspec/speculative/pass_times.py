@@ -28,7 +28,8 @@ class PassTimes:
         if not measured or min(measured) < 1 or min(measured.values()) <= 0.0:
             raise ValueError(f"Pass times must be seconds above 0 for widths above 0, at least one; got {measured}.")
         known = sorted(measured.items())
-        self._seconds: list[float] = []  # [n - 1]: of n rows
+        self._common = 1.0
+        self._seconds: list[float] = []  # [n - 1]: of n rows, before the common factor
         left_rows, left_s = 0, known[0][1]
         for rows, seconds in known:
             slope = (max(seconds, left_s) - left_s) / (rows - left_rows)
@@ -39,26 +40,25 @@ class PassTimes:
         """Estimate for `n_rows` (>= 1)."""
         widest = len(self._seconds)
         if n_rows <= widest:
-            return self._seconds[n_rows - 1]
+            return self._common * self._seconds[n_rows - 1]
         slope = (self._seconds[-1] - self._seconds[0]) / (widest - 1) if widest > 1 else self._seconds[0]
-        return self._seconds[-1] + slope * (n_rows - widest)
+        return self._common * (self._seconds[-1] + slope * (n_rows - widest))
 
     def observe(self, n_rows: int, seconds: float) -> None:
         """Learn from a pass. Wider ones than those measured at the start say too little about narrow ones."""
         if n_rows > len(self._seconds):
             return
-        surprise = seconds / self._seconds[n_rows - 1]
+        surprise = seconds / self.seconds(n_rows)
         surprise = min(max(surprise, 1.0 / _MAX_SURPRISE), _MAX_SURPRISE) - 1.0
-        common = 1.0 + _COMMON_STEP * surprise
-        updated = [each * common for each in self._seconds]
-        own = updated[n_rows - 1] = updated[n_rows - 1] * (1.0 + _OWN_STEP * surprise)
+        self._common *= 1.0 + _COMMON_STEP * surprise
+        known = self._seconds
+        own = known[n_rows - 1] = known[n_rows - 1] * (1.0 + _OWN_STEP * surprise)
         # Neighbours give way where they would contradict: a wider pass never takes less time.
-        for i in range(n_rows, len(updated)):
-            if updated[i] >= own:
+        for i in range(n_rows, len(known)):
+            if known[i] >= own:
                 break
-            updated[i] = own
+            known[i] = own
         for i in range(n_rows - 2, -1, -1):
-            if updated[i] <= own:
+            if known[i] <= own:
                 break
-            updated[i] = own
-        self._seconds = updated
+            known[i] = own

@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from localspec.speculative.drafter import DraftSource
+from localspec.speculative.drafter import DraftSource, WantsAnother, always
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`source` drafts at most `n_draft` (>= 1) tokens."""
+    """`source` drafts at most `n_draft` (>= 1) tokens; fewer where `wants_another` says that it is enough."""
 
     source: DraftSource
     n_draft: int
+    wants_another: WantsAnother = always
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +38,13 @@ class StepOutcome:
 
 
 class DraftPolicy(Protocol):
-    """Decides for one sequence, step by step: `plan`, `wants_another` while the plan is carried out, `update`."""
+    """Decides for one sequence, step by step: `plan`, then `update`."""
 
     def reads(self, source: DraftSource) -> bool:
         """Whether the drafter should read the prompt: it probably gets to draft. Asked once, when a request begins."""
 
     def plan(self, history: Sequence[int], limit: int) -> Plan | None:
         """What to draft after `history`, at most `limit` (>= 1) tokens; None is a plain step."""
-
-    def wants_another(self, confidence: float) -> bool:
-        """Whether to draft one more token than planned so far; see `WantsAnother`."""
 
     def update(self, outcome: StepOutcome) -> None:
         """Learn from a completed step, plain steps included."""
@@ -67,10 +65,6 @@ class FixedLength:
         """The length, as far as there is room."""
         n_draft = min(self._n_draft, limit)
         return Plan(self._source, n_draft) if n_draft > 0 else None
-
-    def wants_another(self, confidence: float) -> bool:  # noqa: ARG002 - the protocol's signature
-        """Always."""
-        return True
 
     def update(self, outcome: StepOutcome) -> None:
         """Nothing to learn."""

@@ -77,7 +77,7 @@ class SpeculativeStep:
         if plan is None:
             return EMPTY_DRAFT
         try:
-            draft = self._drafters[plan.source].propose(history, plan.n_draft, self._policy.wants_another)
+            draft = self._drafters[plan.source].propose(history, plan.n_draft, plan.wants_another)
         except BaseException:
             self.abandon()
             raise

@@ -139,7 +139,7 @@ class Reply:
         if plan is not None:
             n_draft = plan.n_draft
             if plan.source is MODEL:
-                n_draft = len(self.model.propose((), plan.n_draft, self.policy.wants_another))
+                n_draft = len(self.model.propose((), plan.n_draft, plan.wants_another))
             source = plan.source if n_draft else None
         draft_s = world.now - started
         verify_s = world.spend(world.target_s(1 + n_draft))
@@ -345,11 +345,10 @@ def test_the_pass_that_ends_a_prompt_says_nothing_about_steps():
     world = World()
     evidence = world.evidence()
     reply = Reply(world, evidence)
-    reply.policy.plan((), 32)
+    plan = reply.policy.plan((), 32)
     before = evidence.regime(greedy=False).model.ledger.balance_s
-    reply.policy.update(StepOutcome(MODEL, 1, 0, 0.01, 5.0, 300, 0, 1)) if reply.model.propose(
-        (), 1, reply.policy.wants_another
-    ) else None
+    n_draft = len(reply.model.propose((), 1, plan.wants_another))
+    reply.policy.update(StepOutcome(MODEL, n_draft, 0, 0.01, 5.0, 300, 0, 1))
     assert evidence.regime(greedy=False).model.ledger.balance_s == before
     assert evidence.regime(greedy=False).rate.tokens_per_second is None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 from localspec.speculative.distribution import RandomSource
 from localspec.speculative.drafter import Draft, Drafter, DraftSource, WantsAnother, always
-from localspec.speculative.policy import DraftPolicy, FixedLength
+from localspec.speculative.policy import DraftPolicy, FixedLength, Plan
 from localspec.speculative.prompt_lookup import PromptLookup
 from localspec.speculative.step import SpeculativeStep
 from tests.speculative.exact_law import (
@@ -91,8 +92,9 @@ SOURCE = DraftSource.MODEL
 class StopsWhenUnsure(FixedLength):
     """Ends a draft after a token that the drafter gave less than one half."""
 
-    def wants_another(self, confidence: float) -> bool:
-        return confidence >= 0.5
+    def plan(self, history: Sequence[int], limit: int) -> Plan | None:
+        plan = super().plan(history, limit)
+        return plan and replace(plan, wants_another=lambda confidence: confidence >= 0.5)
 
 
 def one_step(

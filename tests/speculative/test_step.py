@@ -96,9 +96,6 @@ class RecordingPolicy:
         plan = self._plans.pop(0)
         return (Plan(MODEL, min(plan, limit)) if plan else None) if isinstance(plan, int) else plan
 
-    def wants_another(self, confidence: float) -> bool:
-        return True
-
     def update(self, outcome: StepOutcome) -> None:
         self.outcomes.append(outcome)
 
@@ -274,7 +271,7 @@ def test_a_draft_needs_one_distribution_per_token():
 
 def test_nobody_who_listens_means_drafting_up_to_the_limit():
     assert always(0.0)
-    assert FixedLength(MODEL, 3).wants_another(0.0)
+    assert FixedLength(MODEL, 3).plan([1], 5) == Plan(MODEL, 3, always)
 
 
 def test_cutting_a_draft():
