@@ -29,7 +29,15 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from localspec.errors import ConfigError
 from localspec.paths import HOME_VARIABLE
 
-__all__ = ["ChatSettings", "PairEntry", "SamplingSettings", "Settings", "TunedSettings", "load_settings"]
+__all__ = [
+    "CHOSEN_TOGETHER",
+    "ChatSettings",
+    "PairEntry",
+    "SamplingSettings",
+    "Settings",
+    "TunedSettings",
+    "load_settings",
+]
 
 ENVIRONMENT_PREFIX: Final = "LOCALSPEC_"
 
@@ -124,13 +132,14 @@ class Settings(_Section):
 
     `pair` None: the caller chooses. `ctx` None: the target's own. `threads` None: one per physical core. `gpu_layers`
     and `draft_gpu_layers` -1: all layers of that model. `num_speculative_tokens` is the most that is drafted at once,
-    and with `fixed_length` always. Prompt lookup matches n-grams of `lookup_min_ngram` to `lookup_max_ngram` tokens.
+    and with `fixed_length` always; None: what suits the source of the draft. Prompt lookup matches n-grams of
+    `lookup_min_ngram` to `lookup_max_ngram` tokens.
     """
 
     pair: str | None = None
     pairs: dict[str, PairEntry] = {}
     mode: _Mode = "auto"
-    num_speculative_tokens: _Ceiling = 16
+    num_speculative_tokens: _Ceiling | None = None
     fixed_length: bool = False
     lookup_min_ngram: _Ngram = 2
     lookup_max_ngram: _Ngram = 4
@@ -148,7 +157,7 @@ class TunedSettings(_Section):
     """What `localspec tune` chooses, by the names in `Settings`: above the defaults, below all that a user says."""
 
     mode: _Mode
-    num_speculative_tokens: _Ceiling
+    num_speculative_tokens: _Ceiling | None
     fixed_length: bool
     lookup_min_ngram: _Ngram
     lookup_max_ngram: _Ngram
@@ -163,8 +172,12 @@ class TunedSettings(_Section):
         return self
 
 
-# Chosen with each other in mind: when a user says one of them, the tuned value of the other goes too.
-_TOGETHER: Final = (("mode", "fixed_length"), ("lookup_min_ngram", "lookup_max_ngram"))
+# Chosen with each other in mind: when a user says one of a group, the tuned values of the others go too. A length that
+# suits drafts of always that many tokens is a poor ceiling for a mode that adapts.
+CHOSEN_TOGETHER: Final = (
+    frozenset({"mode", "fixed_length", "num_speculative_tokens"}),
+    frozenset({"lookup_min_ngram", "lookup_max_ngram"}),
+)
 
 
 def load_settings(
@@ -201,8 +214,8 @@ def load_settings(
 def _beneath(said: Mapping[str, Any], tuned: TunedSettings | None) -> dict[str, Any]:
     """What a user left to the tuned settings."""
     layer = {} if tuned is None else tuned.model_dump()
-    for group in _TOGETHER:
-        if any(key in said for key in group):
+    for group in CHOSEN_TOGETHER:
+        if not group.isdisjoint(said):
             layer = {key: value for key, value in layer.items() if key not in group}
     return layer
 

@@ -31,3 +31,8 @@ def printable(text: str) -> str:
     Works character by character, so a stream may be passed piece by piece.
     """
     return text.translate(_TABLE)
+
+
+def one_line(text: str) -> str:
+    """The same on a single line, with one space where there was any white space: for names in tables and lists."""
+    return " ".join(printable(text).split())

@@ -148,7 +148,7 @@ def circumstances_of(arrangement: Arrangement, conditions: Conditions, other_loa
         conditions=conditions,
         settings={
             "llama-server": arrangement.server_version,
-            "flags of all its modes": f"`{' '.join(arrangement.servers.common_flags)}`",
+            "flags of all its modes": " ".join(arrangement.servers.common_flags),
             "servers": "idle between their turns" if arrangement.keep_servers else "a fresh one for each reply",
             "sampling": f"top-k {sampling.top_k}, top-p {sampling.top_p:g}, min-p {sampling.min_p:g}, no penalties",
             "processor taken by others before": f"{other_load:.0%}",

@@ -15,34 +15,28 @@ from localspec.engine.events import Finished, RequestEvent
 from localspec.engine.loader import LoadedPair, load_pair
 from localspec.engine.requests import GenerateRequest, Mode, ModelSpec, PairSpec, SamplingParams
 from localspec.engine.scheduler import Scheduler
-from localspec.llama.sampler import SamplerChain
 from localspec.models.demo import demo_files
 
 
 def replies(pair: LoadedPair, args: argparse.Namespace, *, jointly: bool) -> list[tuple[int, int]]:
     """Accepted tokens and steps of every reply."""
-    memoryless = SamplerChain.is_memoryless
-    SamplerChain.is_memoryless = property(lambda chain: jointly and memoryless.fget(chain))  # type: ignore[assignment]
-    try:
-        events: list[RequestEvent] = []
-        scheduler = Scheduler(pair, events.append)
-        for workload in read_workloads():
-            for seed in range(args.repetitions):
-                sampling = SamplingParams(temperature=args.temperature, seed=seed, **args.truncation)
-                scheduler.submit(
-                    GenerateRequest(
-                        workload.chat,
-                        sampling=sampling,
-                        mode=Mode.DRAFT,
-                        fixed_length=True,
-                        num_speculative_tokens=args.ceiling,
-                        max_tokens=args.max_tokens,
-                    )
+    events: list[RequestEvent] = []
+    scheduler = Scheduler(pair, events.append, verifies_blocks=jointly)
+    for workload in read_workloads():
+        for seed in range(args.repetitions):
+            sampling = SamplingParams(temperature=args.temperature, seed=seed, **args.truncation)
+            scheduler.submit(
+                GenerateRequest(
+                    workload.chat,
+                    sampling=sampling,
+                    mode=Mode.DRAFT,
+                    fixed_length=True,
+                    num_speculative_tokens=args.ceiling,
+                    max_tokens=args.max_tokens,
                 )
-        while not scheduler.is_idle:
-            scheduler.step()
-    finally:
-        SamplerChain.is_memoryless = memoryless  # type: ignore[method-assign]
+            )
+    while not scheduler.is_idle:
+        scheduler.step()
     return [(e.metrics.n_accepted, e.metrics.n_steps) for e in events if isinstance(e, Finished)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,6 +11,9 @@ from pathlib import Path
 import pytest
 
 pytest_plugins = ["tests.native_fixtures"]
+
+# As in the engine's process: threads of llama.cpp that wait for each other give way on a busy machine.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 _OF_THE_ALGORITHM = Path(__file__).parent / "speculative"
 

@@ -28,7 +28,7 @@ from scripts.peers.completion import complete, read_reply, request_body
 from scripts.peers.contenders import Task, checked
 from scripts.peers.modes import DEFAULT_MODES, MODES, own_mode
 from scripts.peers.reply import Reply
-from scripts.peers.report import BEST_PER_CELL, Circumstances, Report, table
+from scripts.peers.report import BEST_PER_CELL, Circumstances, Report
 from scripts.peers.server import LlamaServer, ServerSettings, server_environment
 from scripts.peers.turns import Run, idle_load, tasks_of, turns
 from tests.native_fixtures import TinyModels
@@ -471,7 +471,7 @@ def test_cells_are_in_order_of_temperature_then_as_measured() -> None:
 
 def circumstances() -> Circumstances:
     pair = PairSpec("p", ModelSpec(Path("/folder/t.gguf")), n_ctx=512, n_threads=2)
-    loaded = Loaded("t", None, 512, 100, 1_000, gpu_offload=False, has_chat_template=True)
+    loaded = Loaded("t", None, 512, 100, 2, 1_000, gpu_offload=False, has_chat_template=True)
     return Circumstances(Conditions.now(pair, loaded), {"servers": "idle"}, {US: "", NGRAM: "--spec-type ngram-simple"})
 
 
@@ -491,7 +491,7 @@ def test_the_markdown_names_machine_files_and_flags() -> None:
     told = circumstances()
     text = Report(RUNS, US).markdown(told)
     assert text.startswith(f"# localspec auto beside llama-server, {told.conditions.started:%Y-%m-%d}\n")
-    for part in ("Target t.gguf", "2 threads", "llama-cpp-python", "- servers: idle", "`--spec-type ngram-simple`"):
+    for part in ("Target t.gguf", "2 threads", "llama-cpp-python", "- servers: idle", "--spec-type ngram-simple"):
         assert part in text
     assert "/folder" not in text
 
@@ -511,10 +511,6 @@ def test_the_report_of_a_run_that_was_interrupted(n_runs: int) -> None:
     report = Report(RUNS[:n_runs], US)
     assert report.tables()
     assert json.dumps(report.as_dict(circumstances()))
-
-
-def test_a_table_lines_up() -> None:
-    assert table(["a", "long"], [["xyz", "1"]]) == ["| a   | long |", "|-----|------|", "| xyz | 1    |"]
 
 
 # --- the whole thing -------------------------------------------------------------------------------------------------

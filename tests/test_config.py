@@ -185,7 +185,11 @@ def test_tuned_settings_lie_between_the_defaults_and_all_that_a_user_says(tmp_pa
 def test_what_a_user_says_takes_along_what_was_tuned_with_it(tmp_path: Path) -> None:
     """A fixed length that was found for draft mode means nothing in auto mode, and is no contradiction either."""
     by_mode = load_settings(None, {}, {"mode": "auto"}, tuned=TUNED)
-    assert (by_mode.mode, by_mode.fixed_length, by_mode.num_speculative_tokens) == ("auto", False, 6)
+    assert (by_mode.mode, by_mode.fixed_length, by_mode.num_speculative_tokens) == ("auto", False, None)
+    by_ceiling = load_settings(None, {}, {"num_speculative_tokens": 12}, tuned=TUNED)
+    assert (by_ceiling.mode, by_ceiling.fixed_length, by_ceiling.num_speculative_tokens) == ("auto", False, 12)
+    by_length = load_settings(None, {"LOCALSPEC_FIXED_LENGTH": "no"}, {}, tuned=TUNED)
+    assert (by_length.mode, by_length.num_speculative_tokens, by_length.threads) == ("auto", None, 3)
     by_ngram = load_settings(None, {}, {"lookup_max_ngram": 3}, tuned=TUNED)
     assert (by_ngram.lookup_min_ngram, by_ngram.lookup_max_ngram) == (2, 3)
     assert by_ngram.mode == "draft"
@@ -225,7 +229,6 @@ def test_choices_and_defaults_are_those_of_the_engine() -> None:
     assert set(typing.get_args(config._Mode)) == set(requests.Mode)
     assert set(typing.get_args(config._KvType)) == set(requests.KvType)
     defaults = Settings()
-    assert defaults.num_speculative_tokens == requests.DEFAULT_NUM_SPECULATIVE_TOKENS
     assert load_settings(None, {}, {"num_speculative_tokens": requests.MAX_NUM_SPECULATIVE_TOKENS})
     with pytest.raises(ConfigError):
         load_settings(None, {}, {"num_speculative_tokens": requests.MAX_NUM_SPECULATIVE_TOKENS + 1})
@@ -234,6 +237,7 @@ def test_choices_and_defaults_are_those_of_the_engine() -> None:
     assert (defaults.draft_gpu_layers, defaults.draft_kv_type) == (model.n_gpu_layers, model.kv_type)
     request = requests.GenerateRequest(requests.RawPrompt(""))
     assert (defaults.mode, defaults.fixed_length) == (request.mode, request.fixed_length)
+    assert defaults.num_speculative_tokens == request.num_speculative_tokens
     pair = requests.PairSpec("x", model)
     assert (defaults.lookup_min_ngram, defaults.lookup_max_ngram) == (pair.lookup_min_ngram, pair.lookup_max_ngram)
 

@@ -123,7 +123,7 @@ def test_auto_steps_aside_where_the_draft_model_is_bad(files: DemoFiles, pair: L
         request = GenerateRequest(WORKLOADS["seasons"].chat, sampling=SamplingParams(seed=1), max_tokens=128)
         engine.run(request)
         metrics = end_of(engine.run(replace(request, request_id="second"))).metrics
-        assert metrics.n_drafted - metrics.n_lookup_drafted < 16
+        assert metrics.n_drafted - metrics.n_lookup_drafted < 0.25 * metrics.n_tokens
     finally:
         loaded.close()
 
@@ -158,7 +158,7 @@ def test_the_chat_answers_in_a_real_terminal(pair: LoadedPair, home: Path, tmux:
     try:
         terminal.until(terminal.screen, "SmolLM2-135M-Instruct.F32", "^q Quit")
         terminal.run("send-keys", "What is the capital of France?", "Enter")
-        screen = terminal.until(terminal.screen, "Paris", "draft mode ·", "accepted")
+        screen = terminal.until(terminal.screen, "Paris", "auto mode ·")
         assert re.search(r"\d+\.\d tokens/s", screen)
         terminal.run("set-option", "remain-on-exit", "on")
         terminal.run("send-keys", "C-q")

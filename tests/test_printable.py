@@ -7,7 +7,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.printable import printable
+from localspec.printable import one_line, printable
 
 
 def test_ordinary_text_is_left_alone() -> None:
@@ -40,3 +40,7 @@ def test_only_newline_and_tab_are_left_of_the_control_characters(text: str) -> N
 @given(st.lists(st.text()))
 def test_a_stream_may_be_passed_in_pieces(pieces: list[str]) -> None:
     assert "".join(printable(piece) for piece in pieces) == printable("".join(pieces))
+
+
+def test_a_name_fits_a_line() -> None:
+    assert one_line("  two\r\n\tlines\u2028\x1b[1m ") == "two lines ␛[1m"

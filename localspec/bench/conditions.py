@@ -44,11 +44,6 @@ class Conditions:
             loaded=loaded,
         )
 
-    @property
-    def n_threads(self) -> int:
-        """CPU threads of the engine: as set, or one per physical core that it may use."""
-        return self.pair.n_threads or max(1, min(self.processors.n_cores, self.processors.n_threads))
-
     def as_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON. Of the files the names only: their folders are nobody's business."""
         return {
@@ -56,7 +51,7 @@ class Conditions:
             "machine": {"system": self.system, **asdict(self.processors), "memory_bytes": self.memory_bytes},
             "localspec": self.localspec_version,
             "llama_cpp": {"llama-cpp-python": self.llama_cpp.version, "backends": self.llama_cpp.backends},
-            "threads": self.n_threads,
+            "threads": self.loaded.n_threads,
             "pair": {
                 "name": self.pair.name,
                 "target": _model(self.pair.target, self.loaded.target_name),
@@ -77,7 +72,7 @@ class Conditions:
             f"Target {self.pair.target.path.name} ({self.pair.target.kv_type} cache), {drafter}, "
             f"context {self.loaded.n_ctx}",
             f"{machine}, {self.processors.n_cores} cores, {self.memory_bytes / 2**30:.0f} GiB, {self.system}; "
-            f"{self.n_threads} threads",
+            f"{self.loaded.n_threads} threads",
             f"localspec {self.localspec_version}, llama-cpp-python {self.llama_cpp.version} ({backends}); "
             f"{self.started:%Y-%m-%d %H:%M %z}",
         )

@@ -103,17 +103,17 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything that is measured. `PLAIN` is among the contenders, or there are no speedups.
+    """Everything that is measured. `PLAIN` must be among the contenders: every speedup is against it.
 
     Requests take `sampling` with the temperature of their cell, and `seed` plus the number of the repetition as seed.
-    `num_speculative_tokens` is the ceiling of contenders that adapt. Unless `keeps_cache`, every prompt is computed
-    anew, so that TTFT is that of a new prompt.
+    `num_speculative_tokens` is the ceiling of contenders that adapt; None: what suits the source of the draft. Unless
+    `keeps_cache`, every prompt is computed anew, so that TTFT is that of a new prompt.
     """
 
     contenders: tuple[Contender, ...]
     cells: tuple[Cell, ...]
     sampling: SamplingParams
-    num_speculative_tokens: int
+    num_speculative_tokens: int | None
     repetitions: int = 3
     seed: int = 1
     keeps_cache: bool = False

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from localspec.bench.figures import Figures, Results, Scope
 from localspec.bench.plan import Contender
 from localspec.errors import UsageError
-from localspec.printable import printable
+from localspec.printable import one_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -123,7 +123,7 @@ def _speed(axes: Axes, results: Results, scope: Scope, contenders: Sequence[Cont
             color=f"C{i}",
             label=str(contender),
         )
-    axes.set_yticks(range(len(cells)), [_one_line(cell.prompt_name) for cell in cells])
+    axes.set_yticks(range(len(cells)), [one_line(cell.prompt_name) for cell in cells])
     axes.set_ylim(len(cells) - 0.5, -0.5)  # the first prompt on top
     axes.set_xlabel("tokens/s")
 
@@ -174,7 +174,3 @@ def _line(axes: Axes, points: Iterable[tuple[int, float | None]], colour: str, l
 
 def _ms_per_token(each: Figures) -> float | None:
     return 1e3 / each.speed.middle if each.speed else None
-
-
-def _one_line(text: str) -> str:
-    return " ".join(printable(text).split())

@@ -46,7 +46,7 @@ class Basis(_Part):
     build: LlamaBuild
 
 
-class Measurement(_Part):
+class Comparison(_Part):
     """One comparison of the search: how many times as fast `change` was as what stood before, and what came of it.
 
     `low` and `high` bound the ratio; all three are None where nothing could be measured.
@@ -61,7 +61,7 @@ class Measurement(_Part):
     note: _Text = ""
 
 
-class Evidence(_Part):
+class Findings(_Part):
     """What was measured, when, and on what."""
 
     measured_at: AwareDatetime
@@ -71,7 +71,7 @@ class Evidence(_Part):
     workloads: tuple[_Text, ...]
     max_tokens: Annotated[int, Field(ge=1)]
     reason: _Text
-    measurements: Annotated[tuple[Measurement, ...], Field(max_length=1_000)]
+    comparisons: Annotated[tuple[Comparison, ...], Field(max_length=1_000)]
 
 
 class Profile(_Part):
@@ -80,7 +80,7 @@ class Profile(_Part):
     format: Literal[1] = 1
     settings: TunedSettings
     basis: Basis
-    evidence: Evidence
+    findings: Findings
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Final
 
 from localspec.bench.conditions import Conditions
 from localspec.bench.figures import Figures, Results
+from localspec.bench.markdown import escaped, markdown_table
 from localspec.bench.plan import Plan
 from localspec.bench.runner import Measurement
 from localspec.bench.tables import (
@@ -17,13 +20,13 @@ from localspec.bench.tables import (
     context_table,
     length_tables,
     position_table,
-    profile_table,
     prompt_table,
     speed_table,
+    step_table,
     time_table,
 )
-from localspec.engine.requests import MAX_NUM_SPECULATIVE_TOKENS
-from localspec.printable import printable
+from localspec.engine.requests import DEFAULT_NUM_SPECULATIVE_TOKENS, MAX_NUM_SPECULATIVE_TOKENS
+from localspec.errors import UsageError
 
 FORMAT: Final = 1
 """Version of the JSON object."""
@@ -36,6 +39,16 @@ probability, independently. *effic.*: speedup / tokens per step, the part of the
 share of the target's rows whose token was thrown away. *draft*, *verify*: share of the step time in drafting and in
 the target's pass. *kept/s*, *raw/s*: tokens of the reply, and rows that the target evaluated. Times are in
 milliseconds. The formulas are in docs/metrics.md."""
+
+
+def require_writable(file: Path, option: str) -> None:
+    """Refuse before hours of measuring, not after.
+
+    Raises:
+        UsageError: the file that an option names cannot be written.
+    """
+    if file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise UsageError(f"{option}: {file} cannot be written.", hint="Name a file in a folder of yours.")
 
 
 def facts(measurement: Measurement, results: Results, conditions: Conditions) -> tuple[str, ...]:
@@ -51,9 +64,15 @@ def _settings(plan: Plan) -> str:
     sampling = f"top-k {plan.sampling.top_k}, top-p {plan.sampling.top_p:g}, min-p {plan.sampling.min_p:g}"
     cache = "; prompts stay in the cache" if plan.keeps_cache else ""
     return (
-        f"{repetitions}, replies of at most {upto} tokens, seed {plan.seed}, {sampling}; drafts of at most "
-        f"{plan.num_speculative_tokens} tokens in modes that choose{cache}"
+        f"{repetitions}, replies of at most {upto} tokens, seed {plan.seed}, {sampling}; {_ceiling(plan)} in modes "
+        f"that choose{cache}"
     )
+
+
+def _ceiling(plan: Plan) -> str:
+    if plan.num_speculative_tokens is not None:
+        return f"drafts of at most {plan.num_speculative_tokens} tokens"
+    return f"drafts of at most {DEFAULT_NUM_SPECULATIVE_TOKENS} tokens, copies of at most {MAX_NUM_SPECULATIVE_TOKENS},"
 
 
 def _state(measurement: Measurement, results: Results) -> str:
@@ -70,9 +89,8 @@ def _state(measurement: Measurement, results: Results) -> str:
 
 def markdown(measurement: Measurement, results: Results, conditions: Conditions) -> str:
     """The whole report."""
-    head = "\n".join(f"- {_escaped(fact)}" for fact in facts(measurement, results, conditions))
-    tables = (_markdown_table(table) for table in _all_tables(results))
-    parts = (f"# Speed of {_escaped(conditions.pair.name)}", head, _HOW_TO_READ, *tables)
+    head = "\n".join(f"- {escaped(fact)}" for fact in facts(measurement, results, conditions))
+    parts = (f"# Speed of {escaped(conditions.pair.name)}", head, _HOW_TO_READ, *map(_section, _all_tables(results)))
     return "\n\n".join(parts) + "\n"
 
 
@@ -89,30 +107,15 @@ def _all_tables(results: Results) -> Iterator[Table]:
     for scope in results.scopes():
         if positions := position_table(results, scope, MAX_NUM_SPECULATIVE_TOKENS):
             yield positions
-        yield profile_table(results, scope)
+        yield step_table(results, scope)
     for scope in results.scopes():
         if scope.temperature is not None:
             yield prompt_table(results, scope)
     yield cell_table(results)
 
 
-def _markdown_table(table: Table) -> str:
-    lines = [
-        _row(table.header),
-        _row(["---", *["---:"] * (len(table.header) - 1)]),
-        *map(_row, table.rows),
-    ]
-    return "\n\n".join((f"## {_escaped(table.title)}", "\n".join(lines), *table.notes))
-
-
-def _row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(map(_escaped, cells))} |"
-
-
-def _escaped(text: str) -> str:
-    """Names of models and prompts come from outside: one line, and nothing in it ends a cell or begins markup."""
-    line = " ".join(printable(text).split())
-    return "".join(f"\\{character}" if character in "\\|`*_<[" else character for character in line)
+def _section(table: Table) -> str:
+    return "\n\n".join((f"## {escaped(table.title)}", markdown_table(table.header, table.rows), *table.notes))
 
 
 # --- JSON ------------------------------------------------------------------------------------------------------------

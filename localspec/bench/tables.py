@@ -89,7 +89,7 @@ def position_table(results: Results, scope: Scope, max_positions: int) -> Table 
     )
 
 
-def profile_table(results: Results, scope: Scope) -> Table:
+def step_table(results: Results, scope: Scope) -> Table:
     """Where the time of a step goes, in milliseconds and as a share."""
     rows = []
     for each in _figures(results, scope):

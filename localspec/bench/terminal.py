@@ -19,12 +19,12 @@ from localspec.bench.tables import (
     context_table,
     length_tables,
     position_table,
-    profile_table,
     prompt_table,
     speed_table,
+    step_table,
     time_table,
 )
-from localspec.printable import printable
+from localspec.printable import one_line
 
 _PIPE_WIDTH: Final = 160
 # What fits 80 cells beside the names; the Markdown report has everything.
@@ -65,21 +65,21 @@ class ProgressBar:
         """One more reply."""
         speed = run.metrics.tokens_per_second
         text = f"{run.contender} {run.cell.prompt_name} {'' if speed is None else f'{speed:.0f} tok/s'}"
-        self._progress.update(self._task, advance=1, description=_one_line(text))
+        self._progress.update(self._task, advance=1, description=one_line(text))
 
 
-def show(results: Results, facts: Iterable[str], stream: TextIO, *, with_profile: bool) -> None:
+def show(results: Results, facts: Iterable[str], stream: TextIO, *, with_step_times: bool) -> None:
     """What was measured on, then the tables that answer how fast, and why.
 
     Columns narrow with the terminal; a pipe gets plain text.
     """
     console = Console(file=stream, highlight=False, width=None if stream.isatty() else _PIPE_WIDTH)
     for fact in facts:
-        console.print(Text(_one_line(fact)))
+        console.print(Text(one_line(fact)))
     console.print()
     if not results.cells:
         return
-    for table in _tables(results, with_profile=with_profile):
+    for table in _tables(results, with_step_times=with_step_times):
         console.print(Text(table.title, style="bold"))
         console.print(_rich(table))
         for note in table.notes:
@@ -87,7 +87,7 @@ def show(results: Results, facts: Iterable[str], stream: TextIO, *, with_profile
         console.print()
 
 
-def _tables(results: Results, *, with_profile: bool) -> Iterator[Table]:
+def _tables(results: Results, *, with_step_times: bool) -> Iterator[Table]:
     whole = results.scopes()[-1]
     if len(results.contenders) <= _MAX_CONTENDERS_SIDE_BY_SIDE:
         for scope in results.scopes():
@@ -102,8 +102,8 @@ def _tables(results: Results, *, with_profile: bool) -> Iterator[Table]:
         yield from length_tables(results, scope)
     if contexts := context_table(results, whole):
         yield contexts
-    if with_profile:
-        yield profile_table(results, whole)
+    if with_step_times:
+        yield step_table(results, whole)
 
 
 def _rich(table: Table) -> RichTable:
@@ -111,9 +111,5 @@ def _rich(table: Table) -> RichTable:
     for number, name in enumerate(table.header):
         drawn.add_column(Text(name), justify="right" if number else "left", overflow="fold")
     for row in table.rows:
-        drawn.add_row(*(Text(_one_line(cell)) for cell in row))
+        drawn.add_row(*(Text(one_line(cell)) for cell in row))
     return drawn
-
-
-def _one_line(text: str) -> str:
-    return " ".join(printable(text).split())

@@ -9,15 +9,15 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from localspec.bench.paired import Speedup
-from localspec.bench.profile import Evidence, Measurement, Profile, present_basis, profile_file
+from localspec.bench.cell_text import times_within
+from localspec.bench.profile import Comparison, Findings, Profile, present_basis, profile_file
 from localspec.bench.tune_measure import Case, PairedMeasurement, TunableEngine, cases_in_turn, fit_to_budget
 from localspec.bench.tune_search import Outcome, OutOfTimeError, Search, Trial, Verdict
-from localspec.bench.tune_space import Candidates, Point, Space, difference
+from localspec.bench.tune_space import Choices, Point, Space, difference
 from localspec.bench.workloads import Workload
 from localspec.engine.client import LoadListener
 from localspec.engine.requests import Mode, PairSpec, SamplingParams
-from localspec.errors import ModelFileError, UsageError
+from localspec.errors import LocalspecError, ModelFileError, UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +34,21 @@ class TuneOptions:
     sampling: SamplingParams
     temperatures: tuple[float, ...]
     workloads: tuple[Workload, ...]
-    candidates: Candidates
+    choices: Choices
     budget_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What came of it. `interrupted`: Ctrl-C ended the search; what it had found until then is here."""
+    """What came of it. Ctrl-C (`interrupted`) or an `error` may have ended the search; what it had found is here."""
 
     options: TuneOptions
     outcome: Outcome[Point]
     cases: tuple[Case, ...]
     max_tokens: int
     seconds: float
-    interrupted: bool
+    interrupted: bool = False
+    error: LocalspecError | None = None
 
 
 def tune(
@@ -58,7 +59,7 @@ def tune(
     on_load: LoadListener = lambda _: None,
     now: Callable[[], float] = time.monotonic,
 ) -> Tuned:
-    """Find the fastest settings for a pair. KeyboardInterrupt ends the search, not the call, once it has begun.
+    """Find the fastest settings for a pair. Once the search has begun, what ends it ends not the call: see `Tuned`.
 
     Raises:
         LocalspecError: the pair as it is set now cannot be loaded or run.
@@ -68,7 +69,7 @@ def tune(
         engine, options.pair, options.draft_gpu_layers, options.sampling, now=now, on_load=on_load
     )
     loaded = measure.load(options.present)
-    space = Space(options.present, options.given, options.candidates, on_gpu=loaded.gpu_offload)
+    space = Space(options.present, options.given, options.choices, on_gpu=loaded.gpu_offload)
     began = now()
     measure.deadline = began + options.budget_s
     cases = cases_in_turn(options.workloads, options.temperatures)
@@ -81,16 +82,19 @@ def tune(
         ) from error
     measure.cases, measure.max_tokens = fit_to_budget(cases, pace, options.budget_s)
     search = Search(space.plain, space.dimensions, measure, now=now, deadline=measure.deadline, listener=on_trial)
-    interrupted = False
+    interrupted, failure = False, None
     try:
         search.run()
     except KeyboardInterrupt:
         interrupted = True
-    return Tuned(options, search.outcome, tuple(measure.cases), measure.max_tokens, now() - began, interrupted)
+    except LocalspecError as error:
+        failure = error
+    seconds = now() - began
+    return Tuned(options, search.outcome, tuple(measure.cases), measure.max_tokens, seconds, interrupted, failure)
 
 
 def profile_of(tuned: Tuned) -> Profile:
-    """The result as it is stored, with its evidence.
+    """The result as it is stored, with what it rests on.
 
     Raises:
         ModelFileError: a model file cannot be read any more.
@@ -105,7 +109,7 @@ def profile_of(tuned: Tuned) -> Profile:
     return Profile(
         settings=best.settings,
         basis=basis,
-        evidence=Evidence(
+        findings=Findings(
             measured_at=datetime.now(UTC),
             localspec=version("localspec"),
             seconds=tuned.seconds,
@@ -113,7 +117,7 @@ def profile_of(tuned: Tuned) -> Profile:
             workloads=tuple(str(case.workload) for case in cases),
             max_tokens=tuned.max_tokens,
             reason=reason(tuned.outcome),
-            measurements=tuple(map(_measurement, tuned.outcome.trials)),
+            comparisons=tuple(map(_comparison, tuned.outcome.trials)),
         ),
     )
 
@@ -133,12 +137,14 @@ def profile_files(tuned: Tuned) -> list[Path]:
 
 def reason(outcome: Outcome[Point]) -> str:
     """Why the best settings are thought to be the best."""
-    kept = [trial for trial in outcome.trials if trial.verdict is Verdict.KEPT]
-    reasons = [f"{_change(trial)}: {_times(trial.speedup)}" for trial in kept]
+    measured = [(trial, trial.speedup) for trial in outcome.trials if trial.speedup is not None]
+    reasons = [
+        f"{_change(trial)}: {times_within(speedup)}" for trial, speedup in measured if trial.verdict is Verdict.KEPT
+    ]
     if outcome.best.mode is Mode.PLAIN:
-        tried = [trial for trial in outcome.trials if trial.challenger.mode is not Mode.PLAIN and trial.speedup]
-        nearest = max(tried, key=lambda trial: trial.speedup.ratio if trial.speedup else 0.0, default=None)
-        behind = f" (nearest: {_change(nearest)}, {_times(nearest.speedup)})" if nearest else ""
+        tried = [(trial, speedup) for trial, speedup in measured if trial.challenger.mode is not Mode.PLAIN]
+        nearest = max(tried, key=lambda each: each[1].ratio, default=None)
+        behind = f" (nearest: {_change(nearest[0])}, {times_within(nearest[1])})" if nearest else ""
         reasons.append(f"no drafts were clearly faster than plain decoding{behind}")
     return "; ".join(reasons) or "nothing was clearly faster than the settings as they were"
 
@@ -147,16 +153,10 @@ def _change(trial: Trial[Point]) -> str:
     return difference(trial.incumbent, trial.challenger)
 
 
-def _times(speedup: Speedup | None) -> str:
-    assert speedup is not None  # these trials were measured
-    bounds = f" ({speedup.low:.2f} to {speedup.high:.2f})" if speedup.has_bounds else ""
-    return f"{speedup.ratio:.2f} x{bounds}"
-
-
-def _measurement(trial: Trial[Point]) -> Measurement:
+def _comparison(trial: Trial[Point]) -> Comparison:
     speedup = trial.speedup
     has_bounds = speedup is not None and speedup.has_bounds
-    return Measurement(
+    return Comparison(
         change=_change(trial),
         verdict=trial.verdict.value,
         ratio=speedup.ratio if speedup else None,

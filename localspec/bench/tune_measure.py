@@ -74,11 +74,10 @@ def fit_to_budget(cases: Sequence[Case], pace: Pace, budget_s: float) -> tuple[l
     Raises:
         UsageError: not even the shortest pass leaves time for a decision.
     """
-    n_cases, n_tokens = len(cases), _REPLY_TOKENS[0]
-    for n_tokens in _REPLY_TOKENS:
-        if _pass_s(cases, n_tokens, pace) <= budget_s * _PASS_SHARE:
-            break
-    while n_cases > _MIN_CASES and _pass_s(cases[:n_cases], n_tokens, pace) > budget_s * _PASS_SHARE:
+    wanted_s = budget_s * _PASS_SHARE
+    n_cases = len(cases)
+    n_tokens = next((n for n in _REPLY_TOKENS if _pass_s(cases, n, pace) <= wanted_s), _REPLY_TOKENS[-1])
+    while n_cases > _MIN_CASES and _pass_s(cases[:n_cases], n_tokens, pace) > wanted_s:
         n_cases -= 1
     shortest = _pass_s(cases[:n_cases], n_tokens, pace)
     if shortest > budget_s * _MAX_PASS_SHARE:

@@ -8,17 +8,23 @@ from pathlib import Path
 from typing import Final
 
 from localspec.bench.tune_search import Dimension
-from localspec.config import Settings, TunedSettings
-from localspec.engine.requests import MAX_NUM_SPECULATIVE_TOKENS, KvType, Mode, ModelSpec, PairSpec
+from localspec.config import CHOSEN_TOGETHER, Settings, TunedSettings
+from localspec.engine.requests import (
+    DEFAULT_NUM_SPECULATIVE_TOKENS,
+    MAX_NUM_SPECULATIVE_TOKENS,
+    KvType,
+    Mode,
+    ModelSpec,
+    PairSpec,
+)
 from localspec.memory.devices import Processors
 
 _FIXED_LENGTHS: Final = (4, 2, 8)
-_CEILINGS: Final = (8, MAX_NUM_SPECULATIVE_TOKENS, 4)
+_CEILINGS: Final = (8, MAX_NUM_SPECULATIVE_TOKENS, DEFAULT_NUM_SPECULATIVE_TOKENS)
 _NGRAMS: Final = ((3, 6), (1, 3), (2, 8))
 # Only on request is the target's varied: it decides what the reply is. A coarser draft costs acceptance at most, and a
 # smaller cache saves time where a GPU reads it.
 _DRAFT_KV_TYPES_ON_GPU: Final = (KvType.Q8_0,)
-_SOURCE: Final = frozenset({"mode", "fixed_length"})
 _USE_A_DRAFT_MODEL: Final = frozenset({Mode.AUTO, Mode.DRAFT})
 
 
@@ -28,7 +34,7 @@ class Point:
 
     draft: Path | None
     mode: Mode
-    num_speculative_tokens: int
+    num_speculative_tokens: int | None
     fixed_length: bool
     lookup_min_ngram: int
     lookup_max_ngram: int
@@ -89,7 +95,7 @@ def pair_at(point: Point, pair: PairSpec, draft_gpu_layers: int) -> PairSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidates:
+class Choices:
     """What there is to choose from, where that is not the same for every pair.
 
     `kv_types` are tried for the caches of both models; without any, what is usual for the draft's.
@@ -113,37 +119,34 @@ class Space:
     same without speculation, so that whatever it ends with was faster.
     """
 
-    def __init__(self, present: Point, given: Collection[str], candidates: Candidates, *, on_gpu: bool) -> None:
+    def __init__(self, present: Point, given: Collection[str], choices: Choices, *, on_gpu: bool) -> None:
         self.present = present
-        self._given = set(given)
-        is_settled = self._given & _SOURCE
+        # What a user said keeps the tuned values of its whole group from being used.
+        self._given = set(given).union(*(group for group in CHOSEN_TOGETHER if not group.isdisjoint(given)))
+        is_settled = "mode" in self._given
         self.plain = present if is_settled else replace(present, mode=Mode.PLAIN, fixed_length=False)
-        self._candidates = candidates
+        self._choices = choices
         self._on_gpu = on_gpu
 
     @property
     def dimensions(self) -> list[Dimension[Point]]:
         """In the order in which they are tried. Threads hardly matter where a GPU does the work."""
-        threads = self._dimension("threads", {"threads"}, self._threads)
+        threads = self._dimension("threads", "threads", self._threads)
         middle = [
-            self._dimension("target's KV cache", {"kv_type"}, self._kv_types),
-            self._dimension("draft's KV cache", {"draft_kv_type"}, self._draft_kv_types),
-            self._dimension("source and length", _SOURCE, self._sources),
-            self._dimension("ceiling", {"num_speculative_tokens"}, self._ceilings),
-            self._dimension("n-grams", {"lookup_min_ngram", "lookup_max_ngram"}, self._ngrams),
+            self._dimension("target's KV cache", "kv_type", self._kv_types),
+            self._dimension("draft's KV cache", "draft_kv_type", self._draft_kv_types),
+            self._dimension("source and length", "mode", self._sources),
+            self._dimension("ceiling", "num_speculative_tokens", self._ceilings),
+            self._dimension("n-grams", "lookup_min_ngram", self._ngrams),
         ]
         first = [
-            self._dimension("speculation", _SOURCE, self._speculation),
-            self._dimension("draft", (), self._drafts),
+            self._dimension("speculation", "mode", self._speculation),
+            Dimension("draft", self._drafts),
         ]
         return [*first, *middle, threads] if self._on_gpu else [*first, threads, *middle]
 
-    def _dimension(
-        self, name: str, decides: Collection[str], alternatives: Callable[[Point], Iterator[Point]]
-    ) -> Dimension[Point]:
-        if not self._given.isdisjoint(decides):
-            return Dimension(name, lambda _: ())
-        return Dimension(name, alternatives)
+    def _dimension(self, name: str, setting: str, alternatives: Callable[[Point], Iterator[Point]]) -> Dimension[Point]:
+        return Dimension(name, (lambda _: ()) if setting in self._given else alternatives)
 
     def _speculating(self, point: Point) -> Point:
         if point.mode is not Mode.PLAIN:
@@ -155,20 +158,20 @@ class Space:
             yield self._speculating(best)
 
     def _drafts(self, best: Point) -> Iterator[Point]:
-        for draft in self._candidates.drafts:
+        for draft in self._choices.drafts:
             yield replace(self._speculating(best), draft=draft)
 
     def _threads(self, best: Point) -> Iterator[Point]:
-        for threads in self._candidates.threads:
+        for threads in self._choices.threads:
             yield replace(best, threads=threads)
 
     def _kv_types(self, best: Point) -> Iterator[Point]:
-        for kv_type in self._candidates.kv_types:
+        for kv_type in self._choices.kv_types:
             yield replace(best, kv_type=kv_type)
 
     def _draft_kv_types(self, best: Point) -> Iterator[Point]:
         if best.drafts_by_model:
-            for kv_type in self._candidates.kv_types or (_DRAFT_KV_TYPES_ON_GPU if self._on_gpu else ()):
+            for kv_type in self._choices.kv_types or (_DRAFT_KV_TYPES_ON_GPU if self._on_gpu else ()):
                 yield replace(best, draft_kv_type=kv_type)
 
     def _sources(self, best: Point) -> Iterator[Point]:
@@ -178,21 +181,26 @@ class Space:
             yield replace(adaptive, mode=Mode.AUTO)
             yield replace(adaptive, mode=Mode.DRAFT)
             yield replace(adaptive, mode=Mode.LOOKUP)  # without a draft model, auto is that
-        lengths = (ceiling,) if "num_speculative_tokens" in self._given else _FIXED_LENGTHS
-        for length in lengths:
+        for length in _FIXED_LENGTHS:
             mode = Mode.LOOKUP if best.draft is None else Mode.DRAFT
             yield replace(best, mode=mode, fixed_length=True, num_speculative_tokens=length)
         # Whatever else changed does not matter to plain decoding: with that alone it would be compared again.
         yield replace(self.plain, kv_type=best.kv_type, threads=best.threads)
 
     def _ceilings(self, best: Point) -> Iterator[Point]:
-        if best.mode is Mode.PLAIN:
-            return
-        n = best.num_speculative_tokens
-        near = (n + 1, n - 1) if best.fixed_length else _CEILINGS
-        for ceiling in near:
+        for ceiling in self._other_ceilings(best):
             if 1 <= ceiling <= MAX_NUM_SPECULATIVE_TOKENS:
                 yield replace(best, num_speculative_tokens=ceiling)
+
+    def _other_ceilings(self, best: Point) -> tuple[int, ...]:
+        """Neighbours of a fixed length. A ceiling bounds what a draft model costs; copies cost nothing to draft."""
+        n = best.num_speculative_tokens
+        if best.fixed_length:
+            return _FIXED_LENGTHS if n is None else (n + 1, n - 1)
+        if not best.drafts_by_model:
+            return ()
+        # In draft mode the last of them is what None means.
+        return _CEILINGS[:-1] if best.mode is Mode.DRAFT and n is None else _CEILINGS
 
     def _ngrams(self, best: Point) -> Iterator[Point]:
         if best.copies:
@@ -207,10 +215,9 @@ def difference(before: Point, after: Point) -> str:
         words.append(f"draft {after.draft.name}")
     if after.mode is not before.mode or after.fixed_length != before.fixed_length:
         words.append(f"{after.mode} mode")
-        words += [f"drafts of {after.num_speculative_tokens}"] * after.fixed_length
+        words += [_length(after)] * after.fixed_length
     elif after.num_speculative_tokens != before.num_speculative_tokens:
-        what = "drafts of" if after.fixed_length else "ceiling"
-        words.append(f"{what} {after.num_speculative_tokens}")
+        words.append(_length(after))
     ngram = after.lookup_min_ngram, after.lookup_max_ngram
     if ngram != (before.lookup_min_ngram, before.lookup_max_ngram):
         words.append(f"n-grams of {ngram[0]} to {ngram[1]}")
@@ -221,3 +228,10 @@ def difference(before: Point, after: Point) -> str:
     if after.threads != before.threads:
         words.append(f"{after.threads or 'default'} thread{'s' if after.threads != 1 else ''}")
     return ", ".join(words)
+
+
+def _length(point: Point) -> str:
+    n = point.num_speculative_tokens
+    if point.fixed_length:
+        return "drafts of default length" if n is None else f"drafts of {n}"
+    return "default ceiling" if n is None else f"ceiling {n}"

@@ -13,9 +13,6 @@ from localspec.engine.requests import ChatPrompt, Message
 from localspec.errors import UsageError
 
 STANDARD: Final = Path(__file__).with_name("standard.jsonl")
-KINDS: Final = ("chat", "reasoning", "code", "edit", "summary", "extraction", "rag")
-"""The kinds of the standard workloads. A file of one's own may have others."""
-
 OWN_KIND: Final = "own"
 DEFAULT_MAX_TOKENS: Final = 192
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -34,6 +33,7 @@ _Number = TypeVar("_Number", int, float)
 def bench(context: typer.Context, pair: PairOptions, options: PlanOptions, output: OutputOptions) -> None:
     """Measure a pair: its modes on prompts of seven kinds, taking turns, against plain decoding.
 
+    What you set by flag, environment or file is measured, and not what `localspec tune` stored.
     Ctrl-C stops and reports what was measured until then. Exit codes: 0, 1 the engine failed, 2 usage, 3 model or pair
     refused, 4 does not fit, 130 interrupted.
     """
@@ -46,7 +46,7 @@ def bench(context: typer.Context, pair: PairOptions, options: PlanOptions, outpu
     workloads = _workloads(options)
     # How replies are sampled is what the configuration says, but for temperature and seed.
     flags = {"num_speculative_tokens": options.num_speculative_tokens}
-    selection = select_pair(context.obj.config, pair, SamplingOptions(), flags)
+    selection = select_pair(context.obj.config, pair, SamplingOptions(), flags, uses_profile=False)
     contenders = _contenders(options, has_draft=selection.pair.draft is not None)
     spec = selection.pair
     if not any(contender.uses_draft_model for contender in contenders):
@@ -119,7 +119,7 @@ def _report(measurement: Measurement, conditions: Conditions, output: OutputOpti
         if output.plots is not None and results.cells:
             write_plots(results, output.plots)
     finally:
-        show(results, facts(measurement, results, conditions), sys.stdout, with_profile=output.profile)
+        show(results, facts(measurement, results, conditions), sys.stdout, with_step_times=output.step_times)
 
 
 # --- from options to a plan ------------------------------------------------------------------------------------------
@@ -207,10 +207,11 @@ def _items(texts: Iterable[str] | None) -> list[str]:
 def _refuse_unusable(output: OutputOptions) -> None:
     """What cannot be written is said before hours of measuring, not after."""
     from localspec.bench.plots import require_plots
+    from localspec.bench.report import require_writable
 
     for option, file in (("--json", output.json), ("--markdown", output.markdown)):
-        if file is not None and (file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK)):
-            raise UsageError(f"{option}: {file} cannot be written.", hint="Name a file in a folder of yours.")
+        if file is not None:
+            require_writable(file, option)
     if output.plots is not None:
         require_plots()
         if output.plots.exists() and not output.plots.is_dir():

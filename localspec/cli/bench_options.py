@@ -8,6 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
+from localspec.cli.options import CEILING_HELP
 from localspec.engine.requests import MAX_NUM_SPECULATIVE_TOKENS
 
 _WHAT: Final = "What to measure (lists: with commas, or the option several times)"
@@ -76,7 +77,7 @@ class PlanOptions:
         typer.Option(
             min=0,
             max=MAX_NUM_SPECULATIVE_TOKENS,
-            help="Most tokens drafted at once, in modes without a fixed length.",
+            help=f"In modes without a fixed length. {CEILING_HELP}",
             rich_help_panel=_WHAT,
         ),
     ] = None
@@ -97,8 +98,13 @@ class PlanOptions:
 class OutputOptions:
     """Where the results go."""
 
-    profile: Annotated[
-        bool, typer.Option("--profile", help="Show where the time of a step goes.", rich_help_panel=_OUTPUT)
+    step_times: Annotated[
+        bool,
+        typer.Option(
+            "--profile",
+            help="One more table: the milliseconds of a step, by drafting, the target's pass, judging and the rest.",
+            rich_help_panel=_OUTPUT,
+        ),
     ] = False
     json: Annotated[
         Path | None,

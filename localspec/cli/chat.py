@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from localspec.cli.option_groups import expand_groups
-from localspec.cli.options import PairOptions, ReplyOptions, SamplingOptions
+from localspec.cli.options import PairOptions, ReplyOptions, SamplingOptions, TunedOptions
 from localspec.engine.requests import Mode
 from localspec.errors import UsageError
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 def chat(
     context: typer.Context,
     pair: PairOptions,
+    tuned: TunedOptions,
     sampling: SamplingOptions,
     reply: ReplyOptions,
 ) -> None:
@@ -38,7 +39,7 @@ def chat(
     from localspec.tui.app import ChatApp
     from localspec.tui.options import ChatOptions
 
-    selection = select(context.obj.config, pair, sampling, asdict(reply))
+    selection = select(context.obj.config, pair, sampling, asdict(reply), uses_profile=not tuned.no_profile)
     settings = selection.settings
     configure(context.obj.verbosity, file=log_dir() / "chat.log")
     with EngineClient() as engine:

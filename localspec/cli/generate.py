@@ -18,7 +18,7 @@ import typer
 
 from localspec.cli.console import LoadProgress, say, say_error, summary
 from localspec.cli.option_groups import expand_groups
-from localspec.cli.options import PairOptions, ReplyOptions, SamplingOptions
+from localspec.cli.options import PairOptions, ReplyOptions, SamplingOptions, TunedOptions
 from localspec.engine.requests import ChatPrompt, GenerateRequest, Message, Mode, RawPrompt
 from localspec.errors import LocalspecError, UsageError
 from localspec.printable import printable
@@ -38,6 +38,7 @@ INTERRUPTED: Final = 130
 def generate(
     context: typer.Context,
     pair: PairOptions,
+    tuned: TunedOptions,
     sampling: SamplingOptions,
     reply: ReplyOptions,
     prompt: Annotated[
@@ -74,7 +75,7 @@ def generate(
         "num_speculative_tokens": reply.num_speculative_tokens,
         "fixed_length": reply.fixed_length,
     }
-    selection = select_pair(context.obj.config, pair, sampling, flags)
+    selection = select_pair(context.obj.config, pair, sampling, flags, uses_profile=not tuned.no_profile)
     settings, spec = selection.settings, selection.pair
     mode = Mode(settings.mode)
     if reply.mode is Mode.DRAFT and spec.draft is None:

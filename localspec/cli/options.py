@@ -18,6 +18,10 @@ _SAMPLING = "Sampling (llama.cpp's names and defaults)"
 _REPLY = "The reply"
 _MAX_INT = 2**31 - 1
 MAX_NGRAM = 16
+CEILING_HELP = (
+    f"Most tokens drafted at once ({DEFAULT_NUM_SPECULATIVE_TOKENS} from a draft model, "
+    f"{MAX_NUM_SPECULATIVE_TOKENS} copied)."
+)
 
 
 @dataclass(frozen=True)
@@ -98,9 +102,17 @@ class PairOptions:
         int | None,
         typer.Option(min=1, max=MAX_NGRAM, help="Most tokens that it tries to find (4).", rich_help_panel=_PAIR),
     ] = None
+
+
+@dataclass(frozen=True)
+class TunedOptions:
+    """For commands that use what was tuned; the others measure, and say by flags what."""
+
     no_profile: Annotated[
         bool,
-        typer.Option("--no-profile", help="Ignore what `localspec tune` found for the pair.", rich_help_panel=_PAIR),
+        typer.Option(
+            "--no-profile", help="Ignore the settings that `localspec tune` stored for the pair.", rich_help_panel=_PAIR
+        ),
     ] = False
 
 
@@ -187,7 +199,7 @@ class ReplyOptions:
         typer.Option(
             min=0,
             max=MAX_NUM_SPECULATIVE_TOKENS,
-            help=f"Most tokens drafted at once ({DEFAULT_NUM_SPECULATIVE_TOKENS}); fewer where that is faster.",
+            help=CEILING_HELP,
             rich_help_panel=_REPLY,
         ),
     ] = None

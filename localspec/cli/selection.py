@@ -44,9 +44,14 @@ class Selection:
 
 
 def select(
-    config: Path | None, pair: PairOptions, sampling: SamplingOptions, other_flags: Mapping[str, Any]
+    config: Path | None,
+    pair: PairOptions,
+    sampling: SamplingOptions,
+    other_flags: Mapping[str, Any],
+    *,
+    uses_profile: bool,
 ) -> Selection:
-    """Merge everything that was given.
+    """Merge everything that was given and, where it `uses_profile`, what was tuned.
 
     Raises:
         UsageError: flags that contradict each other, or a value that cannot be used.
@@ -60,7 +65,7 @@ def select(
     settings = load_settings(config, os.environ, flags, pair=name)
     params = SamplingParams(**{**settings.sampling.given(), **texts})
     files, notice = _files(name, pair, settings)
-    found = Found() if pair.no_profile else _profile(files, settings)
+    found = _profile(files, settings) if uses_profile else Found()
     if found.profile is not None:
         settings = load_settings(config, os.environ, flags, pair=name, tuned=found.profile.settings)
         files = replace(files, draft=files.draft or found.profile.basis.draft_path)
@@ -128,7 +133,7 @@ def _profile(files: _Files, settings: Settings) -> Found:
 def _word_of_use(found: Found, settings: Settings) -> str:
     if found.profile is None:
         return ""
-    when = found.profile.evidence.measured_at.date()
+    when = found.profile.findings.measured_at.date()
     return f"Settings as tuned on {when}, in {settings.mode} mode; --no-profile ignores them."
 
 

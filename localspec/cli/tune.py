@@ -15,12 +15,12 @@ from localspec.cli.console import say
 from localspec.cli.generate import INTERRUPTED
 from localspec.cli.option_groups import expand_groups
 from localspec.cli.options import PairOptions, SamplingOptions
-from localspec.engine.requests import KvType
-from localspec.errors import UsageError
+from localspec.engine.requests import KvType, SamplingParams
+from localspec.errors import LocalspecError, UsageError
 
 if TYPE_CHECKING:
     from localspec.bench.tune import TuneOptions
-    from localspec.bench.tune_space import Candidates
+    from localspec.bench.tune_space import Choices
     from localspec.cli.selection import Selection
 
 _SEARCH: Final = "The search"
@@ -77,38 +77,44 @@ def tune(
         typer.Option(metavar="FILE", help="Prompts of your own, as JSON Lines or one text.", rich_help_panel=_SEARCH),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object with settings and evidence.", rich_help_panel=_SEARCH)
+        bool, typer.Option("--json", help="One JSON object with settings and findings.", rich_help_panel=_SEARCH)
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Store nothing.", rich_help_panel=_SEARCH)] = False,
 ) -> None:
     """Find the fastest settings for a pair on this machine; chat and generate use them from then on.
 
     Each setting is compared with the best so far, on the same prompts, and kept only where it is faster beyond doubt.
-    Drafts must earn their place too. What you set by flag, environment or file stays. Ctrl-C keeps what was found.
+    Drafts must earn their place too. What you set by flag, environment or file stays. Ctrl-C or an error keeps
+    what was found.
     """
     from localspec.bench.profile import write_profile
     from localspec.bench.tune import profile_files, profile_of
     from localspec.bench.tune import tune as search
-    from localspec.bench.tune_space import Candidates
+    from localspec.bench.tune_space import Choices
     from localspec.cli.selection import select
     from localspec.cli.tune_screen import TuneProgress, write_report
     from localspec.engine.client import EngineClient
 
     budget_s = _budget_s(budget)
-    candidates = Candidates(tuple(try_draft or ()), tuple(try_threads or ()), tuple(try_kv_type or ()))
-    selection = select(context.obj.config, replace(pair, no_profile=True), SamplingOptions(), {})
-    options = _options(selection, candidates, temperature, workload, budget_s)
+    choices = Choices(tuple(try_draft or ()), tuple(try_threads or ()), tuple(try_kv_type or ()))
+    selection = select(context.obj.config, pair, SamplingOptions(), {}, uses_profile=False)
+    options = _options(selection, choices, temperature, workload, budget_s)
     if selection.notice:
         say(selection.notice)
     with EngineClient() as engine, TuneProgress(options) as progress:
         tuned = search(engine, options, on_trial=progress.on_trial, on_load=progress.on_load)
     profile, files = profile_of(tuned), [] if dry_run else profile_files(tuned)
-    for file in files:
-        write_profile(profile, file)
+    failure = tuned.error
+    try:
+        for file in files:
+            write_profile(profile, file)
+    except LocalspecError as error:  # a full disk must not cost the report
+        files, failure = [], failure or error
     if as_json:
         answer = {
             "decided": tuned.outcome.is_confirmed,
             "interrupted": tuned.interrupted,
+            "error": None if failure is None else str(failure),
             "stored_in": [str(file) for file in files],
             "profile": profile.model_dump(mode="json"),
         }
@@ -116,8 +122,15 @@ def tune(
     else:
         write_report(tuned, profile, files)
     sys.stdout.flush()
+    if failure is not None:
+        raise failure
     if tuned.interrupted:
         raise typer.Exit(INTERRUPTED)
+    if tuned.outcome.is_complete and not tuned.outcome.trials:
+        raise UsageError(
+            "There is nothing to try: all that could be faster is set by you.",
+            hint="Take a setting out, or name what to try with --try-draft, --try-threads or --try-kv-type.",
+        )
     if not tuned.outcome.is_confirmed:
         raise UsageError(
             f"{budget_s:.0f} s were not enough for a single decision.",
@@ -127,7 +140,7 @@ def tune(
 
 def _options(
     selection: Selection,
-    candidates: Candidates,
+    choices: Choices,
     temperatures: list[float] | None,
     workload: Path | None,
     budget_s: float,
@@ -139,19 +152,20 @@ def _options(
     from localspec.memory.devices import processors
     from localspec.models.gguf import read_header
 
-    for draft in candidates.drafts:
+    for draft in choices.drafts:
         read_header(draft)  # a file that is no model is refused now, not after minutes
     settings, spec, sampling = selection.settings, selection.pair, selection.sampling
+    for each in temperatures or ():
+        SamplingParams(temperature=each)  # says what its range is
     return TuneOptions(
         pair=spec,
         present=present_point(settings, spec.draft.path if spec.draft else None),
         given=settings.model_fields_set & TunedSettings.model_fields.keys(),
         draft_gpu_layers=settings.draft_gpu_layers,
         sampling=sampling,
-        temperatures=tuple(replace(sampling, temperature=each).temperature for each in temperatures or ())
-        or (sampling.temperature,),
+        temperatures=tuple(temperatures or [sampling.temperature]),
         workloads=tuple(read_workloads(workload or STANDARD)),
-        candidates=candidates if candidates.threads else replace(candidates, threads=usual_threads(processors())),
+        choices=choices if choices.threads else replace(choices, threads=usual_threads(processors())),
         budget_s=budget_s,
     )
 

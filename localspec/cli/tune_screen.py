@@ -1,4 +1,4 @@
-"""What `localspec tune` shows: progress with the time left on stderr, then the evidence and the settings on stdout."""
+"""What `localspec tune` shows: progress with the time left on stderr, then the findings and the settings on stdout."""
 
 from __future__ import annotations
 
@@ -6,20 +6,27 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from rich.console import Console
 from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from localspec.bench.profile import Measurement, Profile
+from localspec.bench.cell_text import bounds, times, times_within
+from localspec.bench.profile import Comparison, Profile
 from localspec.bench.tune import Tuned, TuneOptions
 from localspec.bench.tune_search import Trial, Verdict
 from localspec.bench.tune_space import Point, difference
 from localspec.cli.console import say
 from localspec.engine.events import LoadEvent, Loading
+from localspec.engine.requests import DEFAULT_NUM_SPECULATIVE_TOKENS, MAX_NUM_SPECULATIVE_TOKENS
 from localspec.printable import printable
+
+_WHERE_NONE: Final = {
+    "num_speculative_tokens": f"{DEFAULT_NUM_SPECULATIVE_TOKENS}, copies {MAX_NUM_SPECULATIVE_TOKENS}",
+    "threads": "one per core",
+}
 
 
 class TuneProgress:
@@ -71,25 +78,23 @@ class _TimeLeft(ProgressColumn):
 def _line(trial: Trial[Point]) -> str:
     parts = [printable(difference(trial.incumbent, trial.challenger))]
     if trial.speedup is not None:
-        parts.append(_times(trial.speedup.ratio))
-        if trial.speedup.has_bounds:
-            parts.append(_range(trial.speedup.low, trial.speedup.high))
+        parts.append(times_within(trial.speedup))
     return "  ".join([*parts, trial.verdict.value, *filter(None, [printable(trial.note)])])
 
 
 def write_report(tuned: Tuned, profile: Profile, files: Sequence[Path]) -> None:
-    """The evidence and the settings, to stdout."""
+    """The findings and the settings, to stdout."""
     console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=True)
-    evidence = profile.evidence
-    if evidence.measurements:
-        console.print(_evidence(evidence.measurements))
-    temperatures = ", ".join(f"{each:g}" for each in evidence.temperatures)
+    findings = profile.findings
+    if findings.comparisons:
+        console.print(_table(findings.comparisons))
+    temperatures = ", ".join(f"{each:g}" for each in findings.temperatures)
     console.print(
-        f"Each line against the best above it, ranges with 99 % confidence. {len(evidence.workloads)} prompts, "
-        f"replies of {evidence.max_tokens} tokens, temperature {temperatures}, {evidence.seconds:.0f} s."
+        f"Each line against the best above it, ranges with 99 % confidence. {len(findings.workloads)} prompts, "
+        f"replies of {findings.max_tokens} tokens, temperature {temperatures}, {findings.seconds:.0f} s."
     )
     if not tuned.outcome.is_complete:
-        console.print("There was no time to try everything.")
+        console.print("Not everything was tried.")
     if not tuned.outcome.is_confirmed:
         console.print("Nothing was decided, and nothing is stored.")
         return
@@ -98,9 +103,9 @@ def write_report(tuned: Tuned, profile: Profile, files: Sequence[Path]) -> None:
     if best.drafts_by_model:
         console.print(f"  {'draft':<24}{printable(str(best.draft))}")
     for name, value in best.settings.model_dump().items():
-        shown = "one per core" if value is None else str(value).lower()
+        shown = _WHERE_NONE[name] if value is None else str(value).lower()
         console.print(f"  {name:<24}{shown}{'  (set by you)' if name in options.given else ''}")
-    console.print(f"Why: {printable(evidence.reason)}.")
+    console.print(f"Why: {printable(findings.reason)}.")
     if options.present.draft is not None and best.draft != options.present.draft:
         console.print("That is not the draft model that was named: name it from now on, to have these settings.")
     for file in files:
@@ -109,24 +114,16 @@ def write_report(tuned: Tuned, profile: Profile, files: Sequence[Path]) -> None:
         console.print("Not stored.")
 
 
-def _evidence(measurements: Sequence[Measurement]) -> Table:
+def _table(comparisons: Sequence[Comparison]) -> Table:
     table = Table("change", "times as fast", "range", "pairs", "result")
     for column in table.columns[1:4]:
         column.justify = "right"
-    for each in measurements:
+    for each in comparisons:
         table.add_row(
             printable(each.change),
-            _times(each.ratio) if each.ratio else "",
-            _range(each.low, each.high) if each.low is not None and each.high is not None else "",
+            times(each.ratio) if each.ratio else "",
+            bounds(each.low, each.high) if each.low is not None and each.high is not None else "",
             str(each.n_pairs or ""),
             printable(f"{each.verdict}: {each.note}" if each.note else each.verdict),
         )
     return table
-
-
-def _times(ratio: float) -> str:
-    return f"{ratio:.2f} x"
-
-
-def _range(low: float, high: float) -> str:
-    return f"{low:.2f} to {high:.2f}"

@@ -15,11 +15,11 @@ from localspec.llama.model import Model
 from localspec.speculative.evidence import Agreement
 from localspec.speculative.pass_times import PassTimes
 
-# Kernels differ by width, so there are more points where drafts are short.
-_WIDTHS: Final = (1, 2, 3, 5, 9, 17, 1 + MAX_NUM_SPECULATIVE_TOKENS)
-# A narrow pass is measured again: it is what everything else is compared with.
-_REPETITIONS: Final = {1: 3, 2: 2}
-# Slow models are measured up to here; what is missing, the first steps will tell.
+_WIDEST: Final = 1 + MAX_NUM_SPECULATIVE_TOKENS
+# These are measured on every model, in about five passes ...
+_NEEDED_WIDTHS: Final = (1, 2, 5)
+# ... and these, since kernels differ by width, as far as time allows.
+_MORE_WIDTHS: Final = (1, 9, _WIDEST, 17, 3)
 _BUDGET_S: Final = 0.6
 
 
@@ -32,12 +32,12 @@ def measure_pass_times(context: Context, n_outputs_max: int) -> PassTimes:
     started = time.perf_counter()
     _pass_s(context, 1, 1)  # the first one allocates
     measured: dict[int, float] = {}
-    for n_rows in _WIDTHS:
-        if n_rows > min(context.n_batch, context.n_ctx) or (measured and time.perf_counter() - started > _BUDGET_S):
-            break
-        passes = (_pass_s(context, n_rows, n_outputs_max) for _ in range(_REPETITIONS.get(n_rows, 1)))
-        measured[n_rows] = min(passes)
-    return PassTimes(measured)
+    for n, n_rows in enumerate((*_NEEDED_WIDTHS, *_MORE_WIDTHS)):
+        is_late = time.perf_counter() - started > _BUDGET_S
+        if n_rows <= min(context.n_batch, context.n_ctx) and (n < len(_NEEDED_WIDTHS) or not is_late):
+            pass_s = _pass_s(context, n_rows, n_outputs_max)
+            measured[n_rows] = min(pass_s, measured.get(n_rows, pass_s))
+    return PassTimes(measured, widest=_WIDEST)
 
 
 def _pass_s(context: Context, n_rows: int, n_outputs_max: int) -> float:

@@ -228,12 +228,16 @@ class _EngineProcess:
 
     def close(self) -> None:
         self._is_closing = True
-        self.send(Close())
         try:
+            self.send(Close())
             self._popen.wait(_CLOSE_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            self._popen.kill()
-            self._popen.wait()
+            pass
+        finally:
+            # Also after a Ctrl-C in the middle of waiting: no engine outlives its client.
+            if self._popen.poll() is None:
+                self._popen.kill()
+                self._popen.wait()
         if threading.current_thread() is not self._report_thread:
             self._report_thread.join(_CLOSE_TIMEOUT_S)
 

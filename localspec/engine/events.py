@@ -120,6 +120,7 @@ class Loaded:
     draft_name: str | None
     n_ctx: int
     n_vocab: int
+    n_threads: int
     weights_bytes: int
     gpu_offload: bool
     has_chat_template: bool

@@ -71,6 +71,7 @@ class LoadedPair:
             draft_name=self.draft.model.name if self.draft else None,
             n_ctx=self.target.context.n_ctx,
             n_vocab=self.target.model.n_vocab,
+            n_threads=self.target.context.n_threads,
             weights_bytes=sum(model.weights_bytes for model in models),
             gpu_offload=library.supports_gpu() and self.spec.target.n_gpu_layers != 0,
             has_chat_template=self.encoder.has_chat_template,
@@ -85,6 +86,7 @@ def load_pair(spec: PairSpec, on_loading: OnLoading, *, n_seq_max: int = 1) -> L
         ModelError: a file or the pair is refused; the message names the rule and the values.
         DoesNotFitError: memory or disk.
         LoadCancelledError: `on_loading` returned False.
+        EngineError: a first pass through a model failed.
     """
     _unpack(spec.target, on_loading)
     target_header = _checked_header(spec.target.path)

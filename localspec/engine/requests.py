@@ -10,6 +10,7 @@ from typing import Final
 
 from localspec.errors import UsageError
 from localspec.llama.sampling_params import SamplingParams
+from localspec.speculative.drafter import DraftSource
 
 __all__ = [
     "DEFAULT_NUM_SPECULATIVE_TOKENS",
@@ -27,8 +28,9 @@ __all__ = [
 ]
 
 DEFAULT_N_CTX: Final = 8192
-# The adaptive draft length stays below it where longer drafts do not pay.
+# The most that a draft model drafts at once, when nobody says. Adaptive lengths stay below it where that pays better.
 DEFAULT_NUM_SPECULATIVE_TOKENS: Final = 16
+# The most that can be asked for. Copies go up to it by default: they cost nothing to draft.
 MAX_NUM_SPECULATIVE_TOKENS: Final = 32
 
 _request_numbers = itertools.count(1)
@@ -69,8 +71,8 @@ class RawPrompt:
 class GenerateRequest:
     """One reply to generate. `max_tokens` None means: until the model ends or the context is full.
 
-    `num_speculative_tokens` is the ceiling of the draft model's drafts; copies may be longer, since they cost nothing
-    to draft. With `fixed_length` every draft, copies too, has that length, whatever it brings.
+    `num_speculative_tokens` is the most that is drafted at once; None: what suits the source, see `ceiling`. With
+    `fixed_length` every draft has that length, whatever it brings.
 
     Raises:
         UsageError: a number is out of range, or `auto` with a fixed length.
@@ -79,14 +81,14 @@ class GenerateRequest:
     prompt: ChatPrompt | RawPrompt
     sampling: SamplingParams = field(default_factory=SamplingParams)
     mode: Mode = Mode.AUTO
-    num_speculative_tokens: int = DEFAULT_NUM_SPECULATIVE_TOKENS
+    num_speculative_tokens: int | None = None
     fixed_length: bool = False
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     request_id: str = field(default_factory=lambda: f"r{next(_request_numbers)}")
 
     def __post_init__(self) -> None:
-        if not 0 <= self.num_speculative_tokens <= MAX_NUM_SPECULATIVE_TOKENS:
+        if not 0 <= (self.num_speculative_tokens or 0) <= MAX_NUM_SPECULATIVE_TOKENS:
             raise UsageError(
                 f"num_speculative_tokens is {self.num_speculative_tokens}; "
                 f"it must be between 0 and {MAX_NUM_SPECULATIVE_TOKENS}.",
@@ -103,6 +105,12 @@ class GenerateRequest:
             )
         if any(not text for text in self.stop):
             raise UsageError("A stop string is empty; it would end every reply at once.", hint="Give some text.")
+
+    def ceiling(self, source: DraftSource) -> int:
+        """The most tokens that a source drafts at once in this reply."""
+        if self.num_speculative_tokens is not None:
+            return self.num_speculative_tokens
+        return MAX_NUM_SPECULATIVE_TOKENS if source is DraftSource.LOOKUP else DEFAULT_NUM_SPECULATIVE_TOKENS
 
 
 class KvType(StrEnum):

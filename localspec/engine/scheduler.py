@@ -52,9 +52,11 @@ class _Waiting:
 class Scheduler:
     """Runs requests over one loaded pair, in steps. Every request that was submitted gets one terminal event."""
 
-    def __init__(self, pair: LoadedPair, emit: Emit, *, n_slots: int = 1) -> None:
+    def __init__(self, pair: LoadedPair, emit: Emit, *, n_slots: int = 1, verifies_blocks: bool = True) -> None:
+        """`verifies_blocks` False: every draft is verified token by token, for comparison."""
         self._pair = pair
         self._emit = emit
+        self._verifies_blocks = verifies_blocks
         self._waiting: deque[_Waiting] = deque()
         self._active: list[ActiveSequence] = []
         self._slot_of: dict[str, _Slot] = {}
@@ -200,9 +202,9 @@ class Scheduler:
                 owned.enter_context(closing(drafter))
             speculation = SpeculativeStep(
                 drafters,
-                self._policy(request, drafters),
+                self._policy(request, drafters, slot.lookup),
                 ends_generation,
-                rows_are_memoryless=sampler.is_memoryless,
+                rows_are_memoryless=self._verifies_blocks and sampler.is_memoryless,
             )
             sequence = ActiveSequence(
                 request,
@@ -219,17 +221,25 @@ class Scheduler:
             owned.pop_all()  # the sequence closes them from now on
         return sequence
 
-    def _policy(self, request: GenerateRequest, drafters: dict[DraftSource, Drafter]) -> DraftPolicy:
+    def _policy(
+        self, request: GenerateRequest, drafters: dict[DraftSource, Drafter], lookup: PromptLookup
+    ) -> DraftPolicy:
+        # The draft model never reads its own last token.
+        of_draft = self._pair.draft.max_rollback if self._pair.draft else None
+        model_ceiling = request.ceiling(DraftSource.MODEL)
+        ceilings = {
+            DraftSource.MODEL: model_ceiling if of_draft is None else min(model_ceiling, of_draft + 1),
+            DraftSource.LOOKUP: request.ceiling(DraftSource.LOOKUP),
+        }
         if request.fixed_length or not drafters:
-            source = next(iter(drafters), DraftSource.LOOKUP)
-            return FixedLength(source, request.num_speculative_tokens if drafters else 0)
-        ceiling = request.num_speculative_tokens
+            return FixedLength({source: ceilings[source] for source in drafters})
         return ExpectedGain(
             self._evidence,
-            drafters,
+            model=drafters.get(DraftSource.MODEL),
+            lookup=lookup if DraftSource.LOOKUP in drafters else None,
             greedy=request.sampling.greedy,
-            ceiling=ceiling,
-            copy_ceiling=MAX_NUM_SPECULATIVE_TOKENS if ceiling else 0,
+            ceiling=ceilings[DraftSource.MODEL],
+            copy_ceiling=ceilings[DraftSource.LOOKUP],
         )
 
     def _drafters(self, waiting: _Waiting, slot: _Slot, n_ctx: int, rng: random.Random) -> dict[DraftSource, Drafter]:
@@ -256,6 +266,8 @@ class Scheduler:
 
     def _mode_of(self, request: GenerateRequest) -> tuple[Mode, str]:
         """The mode that will run, and why it is another than the one asked for, if it is."""
+        if request.num_speculative_tokens == 0:
+            return Mode.PLAIN, ""
         if request.mode is not Mode.PLAIN and self._pair.target.max_rollback == 0:
             return Mode.PLAIN, f"{self._pair.speculation_note}."
         if request.mode is Mode.AUTO and self._pair.draft is None:
@@ -266,13 +278,9 @@ class Scheduler:
         return request.mode, ""
 
     def _max_draft(self) -> int:
-        """The longest draft that both models can take back. The draft model never reads its own last token."""
-        limits = [MAX_NUM_SPECULATIVE_TOKENS]
-        if self._pair.target.max_rollback is not None:
-            limits.append(self._pair.target.max_rollback)
-        if self._pair.draft is not None and self._pair.draft.max_rollback is not None:
-            limits.append(self._pair.draft.max_rollback + 1)
-        return min(limits)
+        """The longest draft that the target can take back."""
+        most = self._pair.target.max_rollback
+        return MAX_NUM_SPECULATIVE_TOKENS if most is None else min(most, MAX_NUM_SPECULATIVE_TOKENS)
 
     def _end(self, sequence: ActiveSequence, event: TerminalEvent) -> None:
         self._active.remove(sequence)

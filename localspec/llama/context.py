@@ -56,7 +56,8 @@ class Context:
         params.n_seq_max = n_seq_max
         params.n_outputs_max = min(n_batch, n_outputs_max)
         params.n_rs_seq = n_recurrent_snapshots if model.keeps_recurrent_state else 0
-        params.n_threads = params.n_threads_batch = n_threads or default_threads()
+        self.n_threads = n_threads or default_threads()
+        params.n_threads = params.n_threads_batch = self.n_threads
         params.type_k = params.type_v = _GGML_TYPES[kv_type]
         params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_AUTO
         params.kv_unified = True  # every sequence may use the whole context
@@ -236,16 +237,16 @@ class _Batch:
         first, end = self.n, self.n + len(tokens)
         if end > self._capacity:
             raise EngineError(f"A batch of {end} rows was asked for; it holds {self._capacity}.")
-        self.n = end
         if len(tokens) == 1:  # the usual batch of a draft model: no slices for it
             self._tokens[first], self._positions[first] = tokens[0], position
             self._seq_ids[first], self._outputs[first] = seq_id, n_outputs > 0
-            return first
-        self._tokens[first:end] = tokens
-        self._positions[first:end] = range(position, position + len(tokens))
-        self._seq_ids[first:end] = seq_id
-        self._outputs[first:end] = 0
-        self._outputs[max(first, end - n_outputs) : end] = 1
+        else:
+            self._tokens[first:end] = tokens
+            self._positions[first:end] = range(position, position + len(tokens))
+            self._seq_ids[first:end] = seq_id
+            self._outputs[first:end] = 0
+            self._outputs[max(first, end - n_outputs) : end] = 1
+        self.n = end
         return first
 
     def struct(self) -> Any:

@@ -9,7 +9,7 @@ from localspec.errors import LocalspecError
 from localspec.llama.sampler import SamplerChain
 from localspec.llama.sequence_cache import SequenceCache
 from localspec.speculative.distribution import RandomSource, TokenDistribution
-from localspec.speculative.drafter import EMPTY_DRAFT, Draft, WantsAnother, always
+from localspec.speculative.drafter import EMPTY_DRAFT, Draft, WantsAnother
 
 logger = logging.getLogger(__name__)
 
@@ -56,16 +56,21 @@ class DraftModelDrafter:
         n_pending = len(history) - 1 - self._cache.n_past
         n = min(n_pending, max_tokens, self._cache.context.n_batch)
         chunk = history[self._cache.n_past :][:n]
-        if n_pending <= 0 or len(history) >= self._cache.context.n_ctx or not self._can_read(chunk):
+        is_too_long = len(history) >= self._cache.context.n_ctx
+        if n_pending <= 0 or is_too_long or self._has_given_up or not self._can_read(chunk):
             return 0
-        self._cache.feed(chunk, n_outputs=0)
+        try:
+            self._cache.feed(chunk, n_outputs=0)
+        except LocalspecError as error:
+            self._give_up(error)
+            return 0
         return n_pending - n
 
     def n_unread(self, history: Sequence[int]) -> int:
         """What the cache lacks: one token, or two after a draft that was accepted whole; more after a rest."""
         return len(history) - self._cache.n_past
 
-    def propose(self, history: Sequence[int], n_draft: int, wants_another: WantsAnother = always) -> Draft:
+    def propose(self, history: Sequence[int], n_draft: int, wants_another: WantsAnother | None = None) -> Draft:
         """Sample up to `n_draft` tokens after `history`; an end-of-generation token is the last."""
         n_draft = min(n_draft, self._cache.context.n_ctx - len(history))
         if n_draft <= 0 or self._has_given_up:
@@ -82,8 +87,7 @@ class DraftModelDrafter:
                 token = distribution.sample(self._rng)
                 tokens.append(token)
                 distributions.append(distribution)
-                # Nobody is asked who would not listen: the confidence costs another look at the row.
-                is_enough = wants_another is not always and not wants_another(
+                is_enough = wants_another is not None and not wants_another(
                     # A greedy draft is certain of itself by construction: how sure the model is, its logits tell.
                     self._ahead.confidence(logits) if self._is_greedy else distribution.probability(token)
                 )
@@ -93,12 +97,15 @@ class DraftModelDrafter:
                     self._ahead.accept(token)
                 pending = [token]
         except LocalspecError as error:
-            # A draft model that fails costs speed; the reply is the target's.
-            self._has_given_up = True
-            logger.warning("The draft model stops drafting for this reply: %s", error)
+            self._give_up(error)
         if self._is_greedy or all(each.is_one_hot for each in distributions):
             return Draft(tuple(tokens))
         return Draft(tuple(tokens), tuple(distributions))
+
+    def _give_up(self, error: LocalspecError) -> None:
+        """A draft model that fails costs speed; the reply is the target's."""
+        self._has_given_up = True
+        logger.warning("The draft model stops drafting for this reply: %s", error)
 
     def _catch_up(self, history: Sequence[int]) -> list[int]:
         """Read all but the last batch of what is pending; returns that, or nothing where it cannot be read."""

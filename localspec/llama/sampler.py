@@ -36,7 +36,7 @@ class SamplerChain:
     def __init__(
         self, model: Model, params: SamplingParams, *, n_ctx: int, seed: int, n_vocab: int | None = None
     ) -> None:
-        """Build the chain. `n_vocab`: only so many token ids, where the model has more than its target.
+        """Build the chain over `model`, the target. `n_vocab`: only so many token ids, where a draft model knows fewer.
 
         Raises:
             UsageError: the grammar or JSON schema is not valid, or a biased token does not exist.
@@ -85,7 +85,8 @@ class SamplerChain:
     def is_memoryless(self) -> bool:
         """True when the distribution is a function of the row alone: no state, and no coin as XTC throws it.
 
-        Joint (block) verification needs that: it may ask for the distribution of a row again, or in another order.
+        Block verification needs that: it reads later rows before it accepts earlier tokens, and a coin of a later row
+        would decide about an earlier token and then be tossed anew.
         """
         return not self.has_state and self._params.xtc_probability == 0.0
 

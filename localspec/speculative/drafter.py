@@ -51,11 +51,6 @@ WantsAnother = Callable[[float], bool]
 """Told how sure the drafter was of the token that it has just drafted (0 to 1); says whether to draft one more."""
 
 
-def always(confidence: float) -> bool:  # noqa: ARG001 - the signature of `WantsAnother`
-    """Up to the limit, whatever the drafter thinks of its tokens."""
-    return True
-
-
 class Drafter(Protocol):
     """Anything that proposes tokens for one sequence at a time.
 
@@ -74,11 +69,12 @@ class Drafter(Protocol):
     def n_unread(self, history: Sequence[int]) -> int:
         """Tokens of `history` that it has to read before it can draft."""
 
-    def propose(self, history: Sequence[int], n_draft: int, wants_another: WantsAnother = always) -> Draft:
+    def propose(self, history: Sequence[int], n_draft: int, wants_another: WantsAnother | None = None) -> Draft:
         """At most `n_draft` (>= 1) tokens to follow `history`; fewer or none is fine.
 
-        A drafter that pays for each token asks `wants_another` after each of them. What it has sampled stays in the
-        draft whatever the answer: to drop a token for what it is would change the law that it was sampled from.
+        A drafter that pays for each token asks `wants_another`, if there is one, after each of them. What it has
+        sampled stays in the draft whatever the answer: to drop a token for what it is would change the law that it
+        was sampled from.
         """
 
     def observe(self, tokens: Sequence[int], position: int, first_row: int) -> None:

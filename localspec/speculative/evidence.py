@@ -58,7 +58,7 @@ class Ledger:
         elif is_probe:
             self._n_to_wait, self._next_wait = self._next_wait, min(2 * self._next_wait, _LONGEST_WAIT_STEPS)
         if is_probe:
-            self._fund_s += gained_s
+            self._fund_s += min(0.0, gained_s)
 
     def may_probe(self, cost_s: float) -> bool:
         """Whether a probe that can lose `cost_s` may be made now."""
@@ -106,7 +106,7 @@ class ModelEvidence:
         self._by_place.record(place, accepted=accepted)
         self._by_confidence.record(confidence, accepted=accepted)
 
-    def rests_for_a_request(self) -> bool:
+    def takes_a_rest(self) -> bool:
         """For a draft model that does not pay: whether it rests for one more request, or has another chance."""
         if self._n_to_rest > 0:
             self._n_to_rest -= 1
@@ -114,7 +114,7 @@ class ModelEvidence:
         self._last_rest = self._n_to_rest = min(2 * self._last_rest, _MOST_RESTED_REQUESTS)
         return False
 
-    def pays(self) -> None:
+    def note_that_it_pays(self) -> None:
         """It pays: the next rest is a short one."""
         self._last_rest, self._n_to_rest = 1, 0
 
@@ -160,7 +160,6 @@ class Regime:
     def __init__(self, plain_token_s: float, agreement: float) -> None:
         self.model = ModelEvidence(plain_token_s, agreement)
         self.copies = CopyEvidence(plain_token_s)
-        self.rate = Rate()
 
 
 class Evidence:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from localspec.speculative.drafter import Drafter, DraftSource
-from localspec.speculative.evidence import Evidence, Ledger
+from localspec.speculative.evidence import Evidence, Ledger, Rate
 from localspec.speculative.policy import Plan, StepOutcome
 from localspec.speculative.prompt_lookup import PromptLookup
 
@@ -30,8 +30,6 @@ _STEPS_PER_READING: Final = 8
 _PROBE_TOKENS: Final = 2
 # Looking further ahead changes nothing: the reach has faded, or the first tokens pay by themselves.
 _LOOK_AHEAD: Final = 8
-# A token that is reached so rarely is not worth thinking about.
-_OUT_OF_REACH: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +73,16 @@ class _Outlook:
 class ExpectedGain:
     """Implements `DraftPolicy` for one request, by the evidence of its pair, to which it adds.
 
-    `ceiling` bounds the draft model's drafts, `copy_ceiling` those of prompt lookup. `now` is a clock in seconds.
+    `model` and `lookup` are the sources to choose from; `ceiling` and `copy_ceiling` bound their drafts. `now` is a
+    clock in seconds.
     """
 
     def __init__(
         self,
         evidence: Evidence,
-        drafters: Mapping[DraftSource, Drafter],
         *,
+        model: Drafter | None,
+        lookup: PromptLookup | None,
         greedy: bool,
         ceiling: int,
         copy_ceiling: int,
@@ -91,10 +91,10 @@ class ExpectedGain:
         self._times = evidence.target_times
         self._draft_times = evidence.draft_times
         regime = evidence.regime(greedy=greedy)
-        self._model_evidence, self._copy_evidence, self._rate = regime.model, regime.copies, regime.rate
-        lookup = drafters.get(DraftSource.LOOKUP)
-        self._lookup = lookup if isinstance(lookup, PromptLookup) else None
-        self._model = drafters.get(DraftSource.MODEL) if self._draft_times is not None else None
+        self._model_evidence, self._copy_evidence = regime.model, regime.copies
+        self._rate = Rate()
+        self._lookup = lookup
+        self._model = model if self._draft_times is not None else None
         self._ceiling = ceiling
         self._copy_ceiling = copy_ceiling
         self._now = now
@@ -112,7 +112,7 @@ class ExpectedGain:
 
     # --- before a step -----------------------------------------------------------------------------------------------
 
-    def reads(self, source: DraftSource) -> bool:
+    def begin(self, source: DraftSource) -> bool:
         """Copies always; the draft model if it pays, may be probed, or has rested long enough."""
         if source is DraftSource.LOOKUP:
             return True
@@ -122,11 +122,11 @@ class ExpectedGain:
         outlook = self._model_outlook(self._ceiling, n_unread=1)
         _, n_draft = outlook.best(self._price_of([outlook]))
         if n_draft and outlook.n_affordable(evidence.ledger.balance_s):
-            evidence.pays()
+            evidence.note_that_it_pays()
             return True
         if evidence.ledger.may_probe(outlook.probe_cost_s):
             return True
-        if evidence.rests_for_a_request():
+        if evidence.takes_a_rest():
             return False
         evidence.ledger.grant_probe(outlook.probe_cost_s)
         return True
@@ -188,7 +188,7 @@ class ExpectedGain:
         self._reach *= self._model_evidence.once_drafted(confidence)
         reach, gain = self._reach, 0.0
         draft_s = self._draft_times.seconds(1)
-        for n in range(n_drafted + 1, n_drafted + 1 + _LOOK_AHEAD):
+        for n in range(n_drafted + 1, min(n_drafted + _LOOK_AHEAD, self._plan.n_draft) + 1):
             reach *= self._model_evidence.at_place(n)
             gain += reach - self._price * (draft_s + self._row_s(n))
             if gain > 0.0:
@@ -201,10 +201,11 @@ class ExpectedGain:
         """Learn times, acceptance, the rate and what the draft has gained or lost."""
         self._times.observe(outcome.n_rows, outcome.verify_s)
         self._n_other_rows, self._batch_width = outcome.n_other_rows, outcome.batch_width
-        plan, source = self._plan, outcome.source
+        plan, self._plan = self._plan, None  # of this step: the next one may come without a plan
+        source = outcome.source
         if plan is not None and source is None:
             self._retire(plan.source)
-        if self._confidences:
+        if plan is not None and self._confidences:
             self._learn_draft_times()
         if source is not None:
             self._learn_acceptance(source, outcome)
@@ -274,8 +275,6 @@ class ExpectedGain:
             seconds += draft_s + self._row_s(n)
             accepted.append(expected)
             extra_s.append(seconds)
-            if reach < _OUT_OF_REACH and n >= _PROBE_TOKENS:
-                break
         return _Outlook(accepted, extra_s, reading_s)
 
     def _row_s(self, n: int) -> float:

@@ -13,14 +13,16 @@ _MAX_SURPRISE: Final = 2.0
 
 
 class PassTimes:
-    """Estimated seconds of a forward pass of n rows, never less for more rows.
+    """Estimated seconds of a forward pass of n rows, and of what is computed from it; never less for more rows.
 
-    Up to the widest pass that was measured at the start there is an estimate for every width; beyond it the last slope
-    goes on.
+    There is an estimate for every width up to `widest`, which follows the passes that run; beyond it times go on
+    linearly.
     """
 
-    def __init__(self, measured: Mapping[int, float]) -> None:
-        """Start from `measured`: rows to seconds, for some widths; between them times are linear.
+    def __init__(self, measured: Mapping[int, float], widest: int = 0) -> None:
+        """Start from `measured`: rows to seconds, for some widths; between and beyond them times are linear.
+
+        `widest`: the widest pass to follow, at least the widest that was measured.
 
         Raises:
             ValueError: nothing was measured, or something that is not above 0.
@@ -35,17 +37,18 @@ class PassTimes:
             slope = (max(seconds, left_s) - left_s) / (rows - left_rows)
             self._seconds += [left_s + slope * (n - left_rows) for n in range(left_rows + 1, rows + 1)]
             left_rows, left_s = rows, self._seconds[-1]
+        while len(self._seconds) < widest:
+            self._seconds.append(self._seconds[-1] + self._slope())
 
     def seconds(self, n_rows: int) -> float:
         """Estimate for `n_rows` (>= 1)."""
         widest = len(self._seconds)
         if n_rows <= widest:
             return self._common * self._seconds[n_rows - 1]
-        slope = (self._seconds[-1] - self._seconds[0]) / (widest - 1) if widest > 1 else self._seconds[0]
-        return self._common * (self._seconds[-1] + slope * (n_rows - widest))
+        return self._common * (self._seconds[-1] + self._slope() * (n_rows - widest))
 
     def observe(self, n_rows: int, seconds: float) -> None:
-        """Learn from a pass. Wider ones than those measured at the start say too little about narrow ones."""
+        """Learn from a pass. One that is wider than `widest` says too little about narrow ones."""
         if n_rows > len(self._seconds):
             return
         surprise = seconds / self.seconds(n_rows)
@@ -62,3 +65,8 @@ class PassTimes:
             if known[i] <= own:
                 break
             known[i] = own
+
+    def _slope(self) -> float:
+        """Per row, over all widths; rows cost as much as the first one where nothing else is known."""
+        n = len(self._seconds)
+        return (self._seconds[-1] - self._seconds[0]) / (n - 1) if n > 1 else self._seconds[0]

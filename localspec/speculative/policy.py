@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from localspec.speculative.drafter import DraftSource, WantsAnother, always
+from localspec.speculative.drafter import DraftSource, WantsAnother
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`source` drafts at most `n_draft` (>= 1) tokens; fewer where `wants_another` says that it is enough."""
+    """`source` drafts `n_draft` (>= 1) tokens, or fewer where `wants_another` says that it is enough."""
 
     source: DraftSource
     n_draft: int
-    wants_another: WantsAnother = always
+    wants_another: WantsAnother | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class StepOutcome:
     """What a step cost and brought.
 
     `source` None: a plain step. `n_accepted` == `n_draft` is censored: a longer draft might have been accepted
-    further. `verify_s` is the target's forward pass and what followed it up to the committed tokens. The pass had
+    further. `verify_s` is the target's forward pass and the judging after it. The pass had
     `n_rows` rows, `n_other_rows` of them for other sequences, and served `batch_width` sequences, this one included.
     """
 
@@ -38,10 +38,10 @@ class StepOutcome:
 
 
 class DraftPolicy(Protocol):
-    """Decides for one sequence, step by step: `plan`, then `update`."""
+    """Decides for one request, step by step: `plan`, then `update`. A step that fails has no `update`."""
 
-    def reads(self, source: DraftSource) -> bool:
-        """Whether the drafter should read the prompt: it probably gets to draft. Asked once, when a request begins."""
+    def begin(self, source: DraftSource) -> bool:
+        """The request begins: whether this source's drafter should read the prompt, as it probably gets to draft."""
 
     def plan(self, history: Sequence[int], limit: int) -> Plan | None:
         """What to draft after `history`, at most `limit` (>= 1) tokens; None is a plain step."""
@@ -51,20 +51,28 @@ class DraftPolicy(Protocol):
 
 
 class FixedLength:
-    """Every draft from one source, as long as it may be. A length of 0 is plain decoding."""
+    """Every draft from the one source there is, as long as it may be; without a source, plain decoding."""
 
-    def __init__(self, source: DraftSource, n_draft: int) -> None:
-        self._source = source
-        self._n_draft = n_draft
+    def __init__(self, lengths: Mapping[DraftSource, int]) -> None:
+        """`lengths`: the source and its length, or nothing.
 
-    def reads(self, source: DraftSource) -> bool:
-        """The one source, if it is used at all."""
-        return source is self._source and self._n_draft > 0
+        Raises:
+            ValueError: there are several sources: something has to choose between them.
+        """
+        if len(lengths) > 1:
+            raise ValueError(f"A fixed length is for one source of drafts; got {', '.join(lengths)}.")
+        self._lengths = dict(lengths)
+
+    def begin(self, source: DraftSource) -> bool:
+        """The source, if it drafts at all."""
+        return self._lengths.get(source, 0) > 0
 
     def plan(self, history: Sequence[int], limit: int) -> Plan | None:  # noqa: ARG002 - the protocol's signature
         """The length, as far as there is room."""
-        n_draft = min(self._n_draft, limit)
-        return Plan(self._source, n_draft) if n_draft > 0 else None
+        for source, length in self._lengths.items():
+            if min(length, limit) > 0:
+                return Plan(source, min(length, limit))
+        return None
 
     def update(self, outcome: StepOutcome) -> None:
         """Nothing to learn."""

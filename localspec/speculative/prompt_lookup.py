@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Final
 
-from localspec.speculative.drafter import EMPTY_DRAFT, Draft, WantsAnother, always
+from localspec.speculative.drafter import EMPTY_DRAFT, Draft, WantsAnother
 
 _NOWHERE: Final = -1
 # Of the occurrences of the present n-gram so many are compared, the latest first, over so much of what precedes them.
@@ -76,7 +76,7 @@ class PromptLookup:
         self,
         history: Sequence[int],
         n_draft: int,
-        wants_another: WantsAnother = always,  # noqa: ARG002 - a copy is free: there is nothing to ask
+        wants_another: WantsAnother | None = None,  # noqa: ARG002 - a copy is free: there is nothing to ask
     ) -> Draft:
         """Up to `n_draft` tokens; none when no n-gram at the end of `history` occurred before.
 

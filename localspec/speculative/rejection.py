@@ -28,6 +28,7 @@ class Origin(StrEnum):
     """Where a committed token came from."""
 
     DRAFT = "draft"  # proposed and accepted
+    COPIED = "copied"  # the same, by prompt lookup
     RESIDUAL = "residual"  # replaces the proposal that was rejected
     BONUS = "bonus"  # follows a draft that was accepted in full
     TARGET = "target"  # the token of a step without a draft

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from localspec.speculative.block_verification import verify_block
 from localspec.speculative.distribution import RandomSource
 from localspec.speculative.drafter import EMPTY_DRAFT, Draft, Drafter, DraftSource
 from localspec.speculative.policy import DraftPolicy, StepOutcome
-from localspec.speculative.rejection import TargetRows, Verification, verify
+from localspec.speculative.rejection import Origin, TargetRows, Verification, verify
 
 
 class SpeculativeStep:
@@ -53,7 +54,7 @@ class SpeculativeStep:
         """Begin a request whose prompt is `history`."""
         for drafter in self._drafters.values():
             drafter.start(history)
-        self._readers = [drafter for source, drafter in self._drafters.items() if self._policy.reads(source)]
+        self._readers = [drafter for source, drafter in self._drafters.items() if self._policy.begin(source)]
 
     def prefill(self, history: Sequence[int], max_tokens: int) -> int:
         """Let the drafters that are likely to draft read on, each at most `max_tokens`; tokens still pending."""
@@ -109,6 +110,9 @@ class SpeculativeStep:
             self._commit(tokens, n_accepted)
         self._n_draft, self._n_accepted = len(draft), n_accepted
         self._judge_s = time.perf_counter() - started
+        if self._source is DraftSource.LOOKUP:
+            origins = tuple(Origin.COPIED if each is Origin.DRAFT else each for each in verification.origins)
+            return replace(verification, origins=origins)
         return verification
 
     def abandon(self) -> None:
@@ -118,14 +122,14 @@ class SpeculativeStep:
     def record(self, pass_s: float, *, n_rows: int, n_other_rows: int = 0, batch_width: int = 1) -> StepOutcome:
         """Tell the policy what the step that was just verified cost: `pass_s` in the target; see `StepOutcome`."""
         outcome = StepOutcome(
-            self._source,
-            self._n_draft,
-            self._n_accepted,
-            self._draft_s,
-            pass_s + self._judge_s,
-            n_rows,
-            n_other_rows,
-            batch_width,
+            source=self._source,
+            n_draft=self._n_draft,
+            n_accepted=self._n_accepted,
+            draft_s=self._draft_s,
+            verify_s=pass_s + self._judge_s,
+            n_rows=n_rows,
+            n_other_rows=n_other_rows,
+            batch_width=batch_width,
         )
         self._policy.update(outcome)
         return outcome

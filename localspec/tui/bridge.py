@@ -11,10 +11,9 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from localspec.engine.events import LoadEvent, Loading, Prefilling, RequestEvent, Step, StepDecoded
+from localspec.engine.events import LoadEvent, Loading, Prefilling, RequestEvent, Step, StepDecoded, TextSpan
 from localspec.engine.metrics import RequestMetrics
 from localspec.tui.messages import EngineReported
-from localspec.tui.spans import Span, spans_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +21,7 @@ class Decoded:
     """Consecutive steps of one request: their text, what each did, and the metrics after the last."""
 
     request_id: str
-    spans: tuple[Span, ...]
+    spans: tuple[TextSpan, ...]
     steps: tuple[Step, ...]
     metrics: RequestMetrics
 
@@ -84,7 +83,7 @@ def _joined(run: list[EngineEvent]) -> Report:
     steps = [event for event in run if isinstance(event, StepDecoded)]
     return Decoded(
         last.request_id,
-        spans=tuple(span for event in steps for span in spans_of(event.spans, event.step.source)),
+        spans=tuple(span for event in steps for span in event.spans),
         steps=tuple(event.step for event in steps),
         metrics=last.metrics,
     )

@@ -6,11 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from localspec.engine.events import FinishReason
+from localspec.engine.events import FinishReason, TextSpan
 from localspec.engine.metrics import RequestMetrics
 from localspec.engine.requests import Message, Mode
-from localspec.speculative.drafter import DraftSource
-from localspec.tui.spans import Span
 
 
 class Outcome(Enum):
@@ -26,15 +24,14 @@ class Outcome(Enum):
 class Reply:
     """One reply as it grows. The spans hold the text as the model wrote it, and where each piece came from.
 
-    `mode` is the one asked for until the engine says which one runs. `last_source`: who drafted in the newest step.
+    `mode` is the one asked for until the engine says which one runs.
     """
 
     mode: Mode
-    spans: list[Span] = field(default_factory=list)
+    spans: list[TextSpan] = field(default_factory=list)
     outcome: Outcome = Outcome.OPEN
     reason: FinishReason | None = None
     metrics: RequestMetrics | None = None
-    last_source: DraftSource | None = None
 
     @property
     def text(self) -> str:
@@ -46,7 +43,7 @@ class Reply:
         """No text yet."""
         return not any(span.text for span in self.spans)
 
-    def extend(self, spans: Iterable[Span]) -> None:
+    def extend(self, spans: Iterable[TextSpan]) -> None:
         """Add what a step released."""
         self.spans.extend(spans)
 

@@ -63,7 +63,7 @@ def recent_draft_length(steps: Sequence[Step]) -> float | None:
     return sum(lengths) / len(lengths) if lengths else None
 
 
-def rest_note(mode: Mode, ceiling: int, steps: Sequence[Step]) -> str:
+def rest_note(mode: Mode, ceiling: int | None, steps: Sequence[Step]) -> str:
     """Why next to nothing was drafted of late, if that is so."""
     if mode is Mode.PLAIN:
         return ""
@@ -73,7 +73,7 @@ def rest_note(mode: Mode, ceiling: int, steps: Sequence[Step]) -> str:
     rests = n_drafts <= _MOST_PROBES * len(latest) and n_accepted <= _MOST_ACCEPTED * len(latest)
     if len(latest) < _LEAST_STEPS or not rests:
         return ""
-    return _RESTING[mode] if ceiling else _OFF
+    return _OFF if ceiling == 0 else _RESTING[mode]
 
 
 def _contribution(source: DraftSource | None, metrics: RequestMetrics | None) -> Contribution:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from localspec.engine.requests import DEFAULT_NUM_SPECULATIVE_TOKENS, Mode, SamplingParams
+from localspec.engine.requests import Mode, SamplingParams
 from localspec.memory.devices import MemoryUse
 
 # Called from a thread, every few seconds; None while there is no engine process.
@@ -16,12 +16,13 @@ MemoryProbe = Callable[[], MemoryUse | None]
 class ChatOptions:
     """Settings of a chat. `notice` is a line shown at the start; `max_tokens` None: no limit per reply.
 
+    `num_speculative_tokens` None: what suits the source of the drafts; see `GenerateRequest`.
     `fixed_length` is for the modes that have one source of drafts: auto chooses its lengths.
     """
 
     sampling: SamplingParams = field(default_factory=SamplingParams)
     mode: Mode = Mode.AUTO
-    num_speculative_tokens: int = DEFAULT_NUM_SPECULATIVE_TOKENS
+    num_speculative_tokens: int | None = None
     fixed_length: bool = False
     system: str | None = None
     max_tokens: int | None = None

@@ -12,24 +12,25 @@ from typing import Final
 
 from textual.content import Content
 
+from localspec.engine.events import TextSpan
 from localspec.printable import printable
+from localspec.speculative.rejection import Origin
 from localspec.tui.pieces import HARD_LIMIT, SOFT_LIMIT
-from localspec.tui.spans import Span, TokenOrigin
 from localspec.tui.typeset import Typeset
 
-ORIGIN_STYLES: Final[dict[TokenOrigin, str]] = {
-    TokenOrigin.DRAFT: "$foreground",
-    TokenOrigin.COPIED: "$secondary italic",
-    TokenOrigin.RESIDUAL: "$warning underline",
-    TokenOrigin.BONUS: "$accent bold",
-    TokenOrigin.TARGET: "$foreground dim",
+ORIGIN_STYLES: Final[dict[Origin, str]] = {
+    Origin.DRAFT: "$foreground",
+    Origin.COPIED: "$secondary italic",
+    Origin.RESIDUAL: "$warning underline",
+    Origin.BONUS: "$accent bold",
+    Origin.TARGET: "$foreground dim",
 }
-ORIGIN_MEANINGS: Final[dict[TokenOrigin, str]] = {
-    TokenOrigin.DRAFT: "written by the draft model, and accepted",
-    TokenOrigin.COPIED: "copied from the text so far, and accepted",
-    TokenOrigin.RESIDUAL: "the target's, after a rejection",
-    TokenOrigin.BONUS: "the target's, after a whole draft",
-    TokenOrigin.TARGET: "the target's, without a draft",
+ORIGIN_MEANINGS: Final[dict[Origin, str]] = {
+    Origin.DRAFT: "written by the draft model, and accepted",
+    Origin.COPIED: "copied from the text so far, and accepted",
+    Origin.RESIDUAL: "the target's, after a rejection",
+    Origin.BONUS: "the target's, after a whole draft",
+    Origin.TARGET: "the target's, without a draft",
 }
 
 
@@ -37,7 +38,7 @@ ORIGIN_MEANINGS: Final[dict[TokenOrigin, str]] = {
 class OriginPiece:
     """Some text of a reply as the model wrote it, Markdown signs included."""
 
-    spans: tuple[Span, ...]
+    spans: tuple[TextSpan, ...]
 
     def lines(self, width: int) -> list[Content]:
         """See `Typeset`."""
@@ -51,21 +52,21 @@ class OriginPieces:
     """Cuts spans at newlines, or anywhere in a line without end."""
 
     def __init__(self) -> None:
-        self._spans: list[Span] = []
+        self._spans: list[TextSpan] = []
         self._n_characters = 0
 
-    def feed(self, spans: Iterable[Span]) -> Sequence[Typeset]:
+    def feed(self, spans: Iterable[TextSpan]) -> Sequence[Typeset]:
         """See `Pieces`."""
         done: list[OriginPiece] = []
         for span in spans:
             text = printable(span.text)
             if self._n_characters > SOFT_LIMIT and "\n" in text:
                 before, _, text = text.partition("\n")
-                self._spans.append(Span(before, span.origin))
+                self._spans.append(TextSpan(before, span.origin))
                 done.append(self._cut())
             elif self._n_characters > HARD_LIMIT:
                 done.append(self._cut())
-            self._spans.append(Span(text, span.origin))
+            self._spans.append(TextSpan(text, span.origin))
             self._n_characters += len(text)
         return [*done, OriginPiece(tuple(self._spans))]
 

@@ -12,10 +12,10 @@ from typing import Any, Final, Protocol
 
 from textual.content import Content
 
+from localspec.engine.events import TextSpan
 from localspec.printable import printable
 from localspec.tui.markdown_text import markdown_lines
 from localspec.tui.reopening import Opening, is_blank, opening_of_last
-from localspec.tui.spans import Span
 from localspec.tui.typeset import Typeset
 
 # Characters. A piece longer than the first is cut at the next good place; one longer than the second anywhere.
@@ -28,7 +28,7 @@ _CODE_LIMIT: Final = SOFT_LIMIT // 2
 class Pieces(Protocol):
     """Cuts a reply while it grows."""
 
-    def feed(self, spans: Iterable[Span]) -> Sequence[Typeset]:
+    def feed(self, spans: Iterable[TextSpan]) -> Sequence[Typeset]:
         """Add text. The first of the result replaces the last piece so far; the others follow it."""
 
 
@@ -56,7 +56,7 @@ class MarkdownPieces:
         self._tail = ""  # the line that still grows
         self._done: list[MarkdownPiece] = []
 
-    def feed(self, spans: Iterable[Span]) -> Sequence[Typeset]:
+    def feed(self, spans: Iterable[TextSpan]) -> Sequence[Typeset]:
         """See `Pieces`."""
         *lines, tail = (self._tail + printable("".join(span.text for span in spans))).split("\n")
         for line in lines:

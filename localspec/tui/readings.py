@@ -22,11 +22,11 @@ Row = tuple[str, str]
 class Readings:
     """What the gauges stand at. All but context and memory is of one reply: the one that runs, or the last one.
 
-    `ceiling`: the most that the draft model drafts at once. `asked_mode` was asked for, `running_mode` is what the
-    engine made of it; both are None until the first reply.
+    `ceiling`: the most that is drafted at once; None: what suits the source. `asked_mode` was asked for,
+    `running_mode` is what the engine made of it; both are None until the first reply.
     """
 
-    ceiling: int
+    ceiling: int | None
     next_mode: Mode
     asked_mode: Mode | None = None
     running_mode: Mode | None = None

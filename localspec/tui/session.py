@@ -19,7 +19,6 @@ from localspec.engine.requests import ChatPrompt, GenerateRequest, Mode, PairSpe
 from localspec.tui.bridge import Decoded, EngineEvent, Report
 from localspec.tui.conversation import Conversation, Exchange, Outcome, Reply
 from localspec.tui.options import ChatOptions
-from localspec.tui.spans import spans_of
 
 
 class Readiness(Enum):
@@ -125,15 +124,15 @@ class Session:
         match report:
             case Queued(mode=mode):
                 reply.mode = mode
-            case Decoded(spans=marked, steps=steps, metrics=metrics):
-                reply.extend(marked)
-                reply.metrics, reply.last_source = metrics, steps[-1].source
+            case Decoded(spans=spans, metrics=metrics):
+                reply.extend(spans)
+                reply.metrics = metrics
             case Finished(spans=spans, reason=reason, metrics=metrics):
-                reply.extend(spans_of(spans, reply.last_source))
+                reply.extend(spans)
                 reply.metrics, reply.reason = metrics, reason
                 self._end(Outcome.FINISHED)
             case Cancelled(spans=spans, metrics=metrics):
-                reply.extend(spans_of(spans, reply.last_source))
+                reply.extend(spans)
                 reply.metrics = metrics
                 self._end(Outcome.STOPPED)
             case Failed():

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from localspec.bench.report import require_writable
 from localspec.bench.workloads import STANDARD, Workload, read_workloads, select_workloads
 from localspec.engine.requests import Mode, ModelSpec, PairSpec, SamplingParams
 from localspec.errors import UsageError
@@ -103,9 +103,9 @@ def arrange(args: argparse.Namespace) -> Arrangement:
     workloads = select_workloads(read_workloads(args.workload), args.kind, args.only)
     for temperature in args.temperatures:
         SamplingParams(temperature=temperature)
-    for path in filter(None, (args.json, args.markdown)):
-        if path.is_dir() or not os.access(path.parent, os.W_OK):
-            raise UsageError(f"{path} cannot be written.", hint="Name a file in a folder that exists.")
+    for option, file in (("--json", args.json), ("--markdown", args.markdown)):
+        if file is not None:
+            require_writable(file, option)
     binary = find_server(args.llama_server)
     return Arrangement(
         pair=pair,

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from localspec.bench.cell_text import NOTHING, middle, number, percent, with_extremes
+from localspec.bench.cell_text import NOTHING, bounds, middle, number, percent, with_extremes
 from localspec.bench.conditions import Conditions
+from localspec.bench.markdown import escaped, markdown_table
 from localspec.bench.statistics import median, ratios
 from scripts.peers.comparison import (
     Comparison,
@@ -35,8 +36,8 @@ class Circumstances:
     def lines(self) -> list[str]:
         """All of it as Markdown."""
         facts = [*self.conditions.lines(), *(f"{name}: {value}" for name, value in self.settings.items())]
-        flags = [[name, f"`{flags}`" if flags else "none"] for name, flags in self.contenders.items()]
-        return [*(f"- {fact}" for fact in facts), "", *table(["contender", "its own flags"], flags)]
+        flags = [[name, flags or "none"] for name, flags in self.contenders.items()]
+        return [*(f"- {escaped(fact)}" for fact in facts), "", markdown_table(["contender", "its own flags"], flags)]
 
     def as_dict(self) -> dict[str, Any]:
         """All of it, ready for JSON."""
@@ -71,13 +72,13 @@ class Report:
                 "",
                 "A cell counts as the median of its ratios, each taken within one repetition. Means over cells are "
                 "geometric. The bounds (99 % each) are those of the noise between repetitions.\n",
-                *self._overview(),
+                self._overview(),
                 "",
                 "Median tokens per second at the client: tokens after the first message, by the time after it.\n",
-                *self._speeds(),
+                self._speeds(),
                 "",
                 "What each program says about its own speed, and what became of its drafts.\n",
-                *self._own_figures(),
+                self._own_figures(),
             ]
         )
 
@@ -86,7 +87,7 @@ class Report:
             return [f"{self._hero} and {THEIRS} have no cell in common yet."]
         mean, per_cell = self._best_server.over_cells(), self._best_per_cell.over_cells()
         slower = [
-            f"- {cell[1]} at temperature {cell[0]:g}: {middle(each.of(cell), 2)} x {each.theirs}"
+            f"- {escaped(cell[1])} at temperature {cell[0]:g}: {middle(each.of(cell), 2)} x {each.theirs}"
             for each in self._comparisons
             for cell in each.below(1.0)
         ]
@@ -98,7 +99,7 @@ class Report:
             *slower,
         ]
 
-    def _overview(self) -> list[str]:
+    def _overview(self) -> str:
         temperatures = list(dict.fromkeys(cell[0] for cell in self._cells))
         at = [f"temperature {each:g}" for each in temperatures]
         head = [f"{self._hero} /", *at, "all (worst to best cell)", "bounds", "cells below 1.0"]
@@ -112,9 +113,9 @@ class Report:
             ]
             for each in [*self._comparisons, self._best_per_cell]
         ]
-        return table(head, rows)
+        return markdown_table(head, rows)
 
-    def _speeds(self) -> list[str]:
+    def _speeds(self) -> str:
         names = [each.replace(THEIRS, "server").removeprefix(f"{OURS} ") for each in self._contenders]
         head = ["temperature", "workload", *names, "strongest server", f"{self._hero} / it"]
         rows = []
@@ -129,9 +130,9 @@ class Report:
                     with_extremes(rival.of(cell) if rival else None),
                 ]
             )
-        return table(head, rows)
+        return markdown_table(head, rows)
 
-    def _own_figures(self) -> list[str]:
+    def _own_figures(self) -> str:
         rows = []
         for name in self._contenders:
             runs = [run for run in self._runs if run.contender == name]
@@ -146,7 +147,9 @@ class Report:
                     number(sum(run.n_tokens for run in runs) / len(runs)),
                 ]
             )
-        return table(["contender", "its own figure / client's", "drafted / reply", "accepted", "tokens / reply"], rows)
+        return markdown_table(
+            ["contender", "its own figure / client's", "drafted / reply", "accepted", "tokens / reply"], rows
+        )
 
     # --- JSON ----------------------------------------------------------------------------------------------------
 
@@ -162,11 +165,11 @@ class Report:
 
 
 def _as_dict(comparison: Comparison) -> dict[str, Any]:
-    mean, bounds = comparison.over_cells(), comparison.bounds()
+    mean, speedup = comparison.over_cells(), comparison.bounds()
     return {
         "against": comparison.theirs,
         "geometric_mean": mean.middle if mean else None,
-        "bounds_99": [bounds.low, bounds.high] if bounds and bounds.low else None,
+        "bounds_99": [speedup.low, speedup.high] if speedup and speedup.has_bounds else None,
         "cells": [
             {"temperature": cell[0], "workload": cell[1], "ratios": list(each)}
             for cell, each in comparison.ratios.items()
@@ -177,15 +180,5 @@ def _as_dict(comparison: Comparison) -> dict[str, Any]:
 
 def _bounds(comparison: Comparison) -> str:
     """Nothing without repetitions: the bounds are 0 and infinity then."""
-    bounds = comparison.bounds()
-    return f"{bounds.low:.3g} to {bounds.high:.3g}" if bounds and bounds.low else NOTHING
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a Markdown table, padded into columns."""
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    lines = [
-        "| " + " | ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) + " |"
-        for row in [head, *rows]
-    ]
-    return [lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]]
+    speedup = comparison.bounds()
+    return bounds(speedup.low, speedup.high) if speedup and speedup.has_bounds else NOTHING

@@ -62,7 +62,7 @@ def plain_run(cell: Cell, repetition: int, seconds: float, contender: Contender 
 
 
 def plan(contenders: Sequence[Contender], cells: Sequence[Cell], repetitions: int = 1) -> Plan:
-    return Plan(tuple(contenders), tuple(cells), SamplingParams(), 16, repetitions)
+    return Plan(tuple(contenders), tuple(cells), SamplingParams(), None, repetitions)
 
 
 def cell(name: str = "one", temperature: float = 0.0, n_context: int | None = None) -> Cell:

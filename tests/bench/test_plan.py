@@ -81,8 +81,8 @@ def test_requests_differ_in_what_is_compared_only():
     assert (plain.sampling.seed, plain.sampling.temperature) == (2, 0.8)
     assert plain.max_tokens == auto.max_tokens == fixed.max_tokens == a_plan.cells[0].workload.max_tokens
     assert [(each.mode, each.num_speculative_tokens, each.fixed_length) for each in (plain, auto, fixed)] == [
-        (Mode.PLAIN, 16, False),
-        (Mode.AUTO, 16, False),
+        (Mode.PLAIN, None, False),
+        (Mode.AUTO, None, False),
         (Mode.DRAFT, 6, True),
     ]
 

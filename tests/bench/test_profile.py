@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from localspec.bench import profile as profiles
 from localspec.bench.fingerprint import LlamaBuild, file_fingerprint, llama_build
 from localspec.bench.profile import (
-    Evidence,
+    Comparison,
+    Findings,
     Found,
-    Measurement,
     Profile,
     find_profile,
     present_basis,
@@ -57,7 +57,7 @@ def make(target: Path, draft: Path | None) -> Profile:
     return Profile(
         settings=SETTINGS,
         basis=present_basis(target, draft, gpu_layers=-1, draft_gpu_layers=-1),
-        evidence=Evidence(
+        findings=Findings(
             measured_at=datetime(2026, 11, 30, tzinfo=UTC),
             localspec="0.1.0",
             seconds=300.0,
@@ -65,9 +65,9 @@ def make(target: Path, draft: Path | None) -> Profile:
             workloads=("chat/seasons",),
             max_tokens=64,
             reason="auto mode: 1.30 x",
-            measurements=(
-                Measurement(change="auto mode", verdict="kept", ratio=1.3, low=1.2, high=1.4, n_pairs=8),
-                Measurement(change="1 thread", verdict="cannot be used", ratio=None, low=None, high=None, n_pairs=0),
+            comparisons=(
+                Comparison(change="auto mode", verdict="kept", ratio=1.3, low=1.2, high=1.4, n_pairs=8),
+                Comparison(change="1 thread", verdict="cannot be used", ratio=None, low=None, high=None, n_pairs=0),
             ),
         ),
     )
@@ -208,8 +208,8 @@ def changed(*keys: str, to: object) -> Callable[[dict[str, Any]], None]:
         (changed("settings", "kv_type", to="q3"), "settings.kv_type"),
         (changed("settings", "surprise", to=1), "settings.surprise"),
         (changed("settings", to=None), "settings"),
-        (changed("evidence", "measured_at", to="yesterday"), "evidence.measured_at"),
-        (changed("evidence", "reason", to="x" * 2_000), "evidence.reason"),
+        (changed("findings", "measured_at", to="yesterday"), "findings.measured_at"),
+        (changed("findings", "reason", to="x" * 2_000), "findings.reason"),
         (changed("basis", "target", "n_bytes", to="many"), "basis.target.n_bytes"),
         (lambda content: content.pop("basis"), "basis"),
     ],

@@ -19,7 +19,7 @@ from localspec.bench.report import as_json, facts, markdown
 from localspec.bench.runner import Measurement
 from localspec.bench.statistics import Spread
 from localspec.bench.step_times import StepTimes
-from localspec.bench.tables import context_table, length_tables, position_table, profile_table, speed_table, time_table
+from localspec.bench.tables import context_table, length_tables, position_table, speed_table, step_table, time_table
 from localspec.bench.terminal import ProgressBar, show
 from localspec.bench.workloads import Workload
 from localspec.engine.events import Loaded
@@ -36,7 +36,7 @@ def conditions(tmp_path: Path, *, draft: bool = True) -> Conditions:
     target.parent.mkdir(exist_ok=True)
     target.write_bytes(b"x" * 10)
     pair = PairSpec("p", ModelSpec(target), ModelSpec(tmp_path / "draft.gguf") if draft else None)
-    return Conditions.now(pair, Loaded("Target 7B", "Draft 1B" if draft else None, 512, 100, 10, False, True))
+    return Conditions.now(pair, Loaded("Target 7B", "Draft 1B" if draft else None, 512, 100, 3, 10, False, True))
 
 
 def measurement(
@@ -51,7 +51,7 @@ def measurement(
     return measured(plan(contenders, cells, 2), runs)
 
 
-def shown(results: Results, width: int, *, with_profile: bool = True) -> str:
+def shown(results: Results, width: int, *, with_step_times: bool = True) -> str:
     class Screen(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -60,7 +60,7 @@ def shown(results: Results, width: int, *, with_profile: bool = True) -> str:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", str(width))
         patch.setenv("TERM", "xterm")
-        show(results, ("A fact.",), stream, with_profile=with_profile)
+        show(results, ("A fact.",), stream, with_step_times=with_step_times)
     return re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue())
 
 
@@ -111,8 +111,8 @@ def test_acceptance_by_position_is_cut_to_what_fits():
     assert position_table(Results(measurement(contenders=(PLAIN,))), Scope(), 3) is None
 
 
-def test_the_profile_adds_up():
-    for name, step, *parts in profile_table(Results(measurement()), Scope()).rows:
+def test_the_parts_of_a_step_add_up():
+    for name, step, *parts in step_table(Results(measurement()), Scope()).rows:
         assert sum(float(part.split()[0]) for part in parts) == pytest.approx(float(step), abs=0.03), name
         assert sum(int(part.split()[1].strip("%")) for part in parts) == pytest.approx(100, abs=2)
 
@@ -242,7 +242,7 @@ def test_a_narrower_terminal_loses_nothing():
 
 def test_a_pipe_gets_plain_text():
     stream = io.StringIO()
-    show(Results(measurement()), (), stream, with_profile=False)
+    show(Results(measurement()), (), stream, with_step_times=False)
     assert "\x1b" not in stream.getvalue()
     assert "A step in milliseconds" not in stream.getvalue()
     assert "Speedup by prompt, temperature 0.8" in stream.getvalue()

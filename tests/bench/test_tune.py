@@ -10,7 +10,7 @@ import pytest
 
 from localspec.bench.profile import find_profile, profile_file, write_profile
 from localspec.bench.tune import Tuned, TuneOptions, profile_files, profile_of, tune
-from localspec.bench.tune_space import Candidates, present_point
+from localspec.bench.tune_space import Choices, present_point
 from localspec.bench.workloads import Workload
 from localspec.config import Settings
 from localspec.engine.requests import GenerateRequest, Mode, ModelSpec, PairSpec, SamplingParams
@@ -53,7 +53,7 @@ def options(
         sampling=SamplingParams(),
         temperatures=(0.0, 0.8),
         workloads=tuple(Workload("x" * 50, name=str(i)) for i in range(4)),
-        candidates=Candidates(threads=(1, 3)),
+        choices=Choices(threads=(1, 3)),
         budget_s=100_000.0,
     )
     return replace(base, **changes)  # type: ignore[arg-type]
@@ -73,14 +73,14 @@ def test_it_finds_the_best_settings_and_says_why(files: dict[str, Path]):
     assert not tuned.interrupted
     profile = profile_of(tuned)
     assert profile.settings == best.settings
-    assert profile.evidence.temperatures == (0.0, 0.8)
-    assert profile.evidence.workloads == ("own/0", "own/1", "own/2", "own/3")
-    assert profile.evidence.seconds == pytest.approx(engine.time - 3.0)
-    assert profile.evidence.reason == (
+    assert profile.findings.temperatures == (0.0, 0.8)
+    assert profile.findings.workloads == ("own/0", "own/1", "own/2", "own/3")
+    assert profile.findings.seconds == pytest.approx(engine.time - 3.0)
+    assert profile.findings.reason == (
         "auto mode: 1.30 x (1.30 to 1.30); 3 threads: 1.20 x (1.20 to 1.20); ceiling 8: 1.05 x (1.05 to 1.05); "
         "n-grams of 3 to 6: 1.04 x (1.04 to 1.04)"
     )
-    one_thread = next(each for each in profile.evidence.measurements if each.change == "1 thread")
+    one_thread = next(each for each in profile.findings.comparisons if each.change == "1 thread")
     assert (one_thread.verdict, one_thread.ratio, one_thread.low) == ("not faster", pytest.approx(0.5), None)
 
 
@@ -89,7 +89,7 @@ def test_the_profile_is_found_by_the_pair_that_was_tuned(files: dict[str, Path])
     (file,) = profile_files(tuned)
     write_profile(profile_of(tuned), file)
     found = find_profile(files["target"], files["draft"], gpu_layers=-1, draft_gpu_layers=-1)
-    assert found.profile == profile_of(tuned).model_copy(update={"evidence": found.profile.evidence})  # type: ignore[union-attr]
+    assert found.profile == profile_of(tuned).model_copy(update={"findings": found.profile.findings})  # type: ignore[union-attr]
     assert find_profile(files["target"], None, gpu_layers=-1, draft_gpu_layers=-1).profile is None
 
 
@@ -97,14 +97,14 @@ def test_where_nothing_beats_plain_the_profile_says_plain_and_why(files: dict[st
     tuned = run(ScriptedEngine(lambda pair, request: 0.01 if request.mode is Mode.PLAIN else 0.0102), options(files))
     profile = profile_of(tuned)
     assert profile.settings.mode == "plain"
-    assert profile.evidence.reason.startswith("no drafts were clearly faster than plain decoding (nearest: ")
-    assert "0.98 x" in profile.evidence.reason
+    assert profile.findings.reason.startswith("no drafts were clearly faster than plain decoding (nearest: ")
+    assert "0.98 x" in profile.findings.reason
 
 
 def test_a_draft_that_was_found_comes_along_where_none_was_named(files: dict[str, Path]):
     tuned = run(
         ScriptedEngine(token_s),
-        options(files, draft=None, candidates=Candidates(drafts=(files["draft"], files["other"]))),
+        options(files, draft=None, choices=Choices(drafts=(files["draft"], files["other"]))),
     )
     assert tuned.outcome.best.draft == files["other"]
     assert set(profile_files(tuned)) == {
@@ -119,27 +119,30 @@ def test_a_draft_that_was_found_comes_along_where_none_was_named(files: dict[str
 
 
 def test_a_draft_that_beats_the_named_one_gets_the_profile_of_its_own_pair(files: dict[str, Path]):
-    tuned = run(ScriptedEngine(token_s), options(files, candidates=Candidates(drafts=(files["other"],))))
+    tuned = run(ScriptedEngine(token_s), options(files, choices=Choices(drafts=(files["other"],))))
     assert tuned.outcome.best.draft == files["other"]
     assert profile_files(tuned) == [profile_file(files["target"], files["other"])]
 
 
 def test_a_draft_that_cannot_be_loaded_is_told_and_the_search_goes_on(files: dict[str, Path]):
     engine = ScriptedEngine(token_s, unloadable=lambda pair: pair.draft is not None and pair.draft.path.stem == "other")
-    tuned = run(engine, options(files, candidates=Candidates(drafts=(files["other"],), threads=(3,))))
+    tuned = run(engine, options(files, choices=Choices(drafts=(files["other"],), threads=(3,))))
     assert tuned.outcome.best.draft == files["draft"]
     assert tuned.outcome.best.threads == 3
-    (refused,) = {each.note for each in profile_of(tuned).evidence.measurements if each.verdict == "cannot be used"}
+    (refused,) = {each.note for each in profile_of(tuned).findings.comparisons if each.verdict == "cannot be used"}
     assert refused == "It does not fit."
 
 
 def test_what_the_user_has_set_is_neither_varied_nor_compared_with_plain(files: dict[str, Path]):
     engine = ScriptedEngine(token_s)
-    present = replace(options(files).present, mode=Mode.DRAFT, threads=1)
+    present = replace(options(files).present, threads=1)
     tuned = run(engine, options(files, given=("mode", "threads"), present=present))
-    assert {request.mode for request in engine.requests} == {Mode.DRAFT}
+    assert {request.mode for request in engine.requests} == {Mode.AUTO}
     assert {pair.n_threads for pair in engine.loads} == {1}
-    assert tuned.outcome.best.num_speculative_tokens == 8
+    best = tuned.outcome.best
+    assert (best.lookup_min_ngram, best.lookup_max_ngram) == (3, 6)
+    # With the mode set, a tuned ceiling would not be used.
+    assert {request.num_speculative_tokens for request in engine.requests} == {None}
 
 
 @pytest.mark.parametrize("budget_s", [40.0, 100.0, 400.0, 2_000.0])
@@ -165,6 +168,18 @@ def test_a_pair_that_cannot_be_loaded_or_run_as_it_is_set_is_an_error(files: dic
         run(ScriptedEngine(token_s, unloadable=lambda _: True), options(files))
     with pytest.raises(EngineError):
         run(ScriptedEngine(token_s, unrunnable=lambda _: True), options(files))
+
+
+def test_an_error_keeps_what_was_decided(files: dict[str, Path]):
+    """The best settings so far fail, as when a driver resets: there is nothing left to compare with."""
+    engine = ScriptedEngine(token_s)
+    engine.unrunnable = lambda request: len(engine.requests) > 40
+    tuned = run(engine, options(files))
+    assert isinstance(tuned.error, EngineError)
+    assert not tuned.outcome.is_complete
+    assert tuned.outcome.best.mode is Mode.AUTO
+    assert profile_files(tuned) == [profile_file(files["target"], files["draft"])]
+    assert profile_of(tuned).findings.comparisons[0].verdict == "kept"
 
 
 def interrupt_after(n: int) -> Callable[[object], None]:

@@ -53,7 +53,9 @@ class ScriptedEngine:
         if self.unloadable(pair):
             raise DoesNotFitError("It does not fit.")
         self.pair = pair
-        return Loaded("target", "draft" if pair.draft else None, self.n_ctx, 1000, 1, self.gpu, True)
+        return Loaded(
+            "target", "draft" if pair.draft else None, self.n_ctx, 1000, pair.n_threads or 2, 1, self.gpu, True
+        )
 
     def stream(self, request: GenerateRequest) -> Iterator[RequestEvent]:
         ended = False

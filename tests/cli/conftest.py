@@ -6,10 +6,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from localspec.bench.profile import Findings, Profile, present_basis, profile_file, write_profile
+from localspec.config import TunedSettings
 from tests.native_fixtures import TinyModels
 
 Localspec = Callable[..., "subprocess.CompletedProcess[bytes]"]
@@ -67,3 +71,36 @@ def localspec(home: Path, tmp_path: Path) -> Localspec:
 def tiny(tiny_models: TinyModels) -> list[object]:
     """The flags of the tiny pair."""
     return ["--target", tiny_models.target, "--draft", tiny_models.draft, "--ctx", 256, "--threads", 1]
+
+
+def stored(target: Path, draft: Path | None, patch: pytest.MonkeyPatch, home: Path, **settings: Any) -> Path:
+    """A profile as if it had been tuned; its draft is named by nobody if `settings` say so."""
+    patch.setenv("LOCALSPEC_HOME", str(home))
+    named = draft if settings.pop("is_named", True) else None
+    chosen = {
+        "mode": "draft",
+        "num_speculative_tokens": 3,
+        "fixed_length": True,
+        "lookup_min_ngram": 2,
+        "lookup_max_ngram": 4,
+        "kv_type": "f16",
+        "draft_kv_type": "f16",
+        "threads": 1,
+    }
+    profile = Profile(
+        settings=TunedSettings(**(chosen | settings)),
+        basis=present_basis(target, draft, gpu_layers=-1, draft_gpu_layers=-1),
+        findings=Findings(
+            measured_at=datetime(2026, 11, 30, tzinfo=UTC),
+            localspec="0.1.0",
+            seconds=300.0,
+            temperatures=(0.8,),
+            workloads=("chat/seasons",),
+            max_tokens=64,
+            reason="draft mode, drafts of 3: 1.30 x",
+            comparisons=(),
+        ),
+    )
+    file = profile_file(target, named)
+    write_profile(profile, file)
+    return file

@@ -62,15 +62,15 @@ def test_json_is_one_object_with_everything(localspec: Localspec, tiny: list[obj
     assert done.stdout.count(b"\n") == 1
     assert set(answer["metrics"]) >= METRICS
     assert len(answer["token_ids"]) == len(answer["origins"]) == answer["metrics"]["n_tokens"]
-    assert set(answer["origins"]) <= {"draft", "residual", "bonus", "target"}
+    assert set(answer["origins"]) <= {"draft", "copied", "residual", "bonus", "target"}
     assert answer["finish_reason"] in {"stop", "length"}
     assert answer["model"] == {"target": "target", "draft": "draft"}
     assert (answer["mode"], answer["fixed_length"], answer["seed"]) == ("auto", False, 7)
 
 
-def test_a_seed_repeats(localspec: Localspec, tiny: list[object]):
+def test_a_seed_repeats_where_lengths_are_fixed(localspec: Localspec, tiny: list[object]):
     def tokens(seed: int) -> list[int]:
-        hot = ["--temperature", 1.5, "--min-p", 0]
+        hot = ["--temperature", 1.5, "--min-p", 0, "--mode", "draft", "--fixed-length"]
         return json.loads(localspec("generate", *tiny, *hot, "--json", "--seed", seed, "-n", 30, "Hi").stdout)[
             "token_ids"
         ]

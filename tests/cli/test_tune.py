@@ -6,17 +6,18 @@ import json
 import signal
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from localspec.bench.profile import Evidence, Profile, present_basis, profile_file, read_profile, write_profile
+from localspec.bench.profile import read_profile
+from localspec.cli.main import run
 from localspec.cli.tune import _budget_s
-from localspec.config import TunedSettings
-from localspec.errors import UsageError
-from tests.cli.conftest import Localspec, run_localspec
+from localspec.engine.requests import Mode
+from localspec.errors import DiskFullError, EngineError, UsageError
+from tests.bench.tune_engine import ScriptedEngine
+from tests.cli.conftest import Localspec, run_localspec, stored
 from tests.native_fixtures import TinyModels
 from tests.tiny_models import write_tiny_model
 
@@ -41,39 +42,6 @@ def quick(tiny: list[object], workload: Path) -> list[object]:
 @pytest.fixture
 def profiles(home: Path) -> Path:
     return home / "data" / "profiles"
-
-
-def stored(target: Path, draft: Path | None, patch: pytest.MonkeyPatch, home: Path, **settings: Any) -> Path:
-    """A profile as if it had been tuned; its draft is named by nobody if `settings` say so."""
-    patch.setenv("LOCALSPEC_HOME", str(home))
-    named = draft if settings.pop("is_named", True) else None
-    chosen = {
-        "mode": "draft",
-        "num_speculative_tokens": 3,
-        "fixed_length": True,
-        "lookup_min_ngram": 2,
-        "lookup_max_ngram": 4,
-        "kv_type": "f16",
-        "draft_kv_type": "f16",
-        "threads": 1,
-    }
-    profile = Profile(
-        settings=TunedSettings(**(chosen | settings)),
-        basis=present_basis(target, draft, gpu_layers=-1, draft_gpu_layers=-1),
-        evidence=Evidence(
-            measured_at=datetime(2026, 11, 30, tzinfo=UTC),
-            localspec="0.1.0",
-            seconds=300.0,
-            temperatures=(0.8,),
-            workloads=("chat/seasons",),
-            max_tokens=64,
-            reason="draft mode, drafts of 3: 1.30 x",
-            measurements=(),
-        ),
-    )
-    file = profile_file(target, named)
-    write_profile(profile, file)
-    return file
 
 
 # --- tuning ----------------------------------------------------------------------------------------------------------
@@ -101,11 +69,11 @@ def test_json_is_one_object_with_the_profile(localspec: Localspec, quick: list[o
     (file,) = profiles.iterdir()
     assert (answer["decided"], answer["interrupted"], answer["stored_in"]) == (True, False, [str(file)])
     assert answer["profile"] == json.loads(file.read_text())
-    evidence = answer["profile"]["evidence"]
-    assert evidence["temperatures"] == [0.0, 1.5]
-    assert evidence["workloads"] == ["own/0", "own/1", "own/2"]
-    assert evidence["seconds"] < 60
-    first = evidence["measurements"][0]
+    findings = answer["profile"]["findings"]
+    assert findings["temperatures"] == [0.0, 1.5]
+    assert findings["workloads"] == ["own/0", "own/1", "own/2"]
+    assert findings["seconds"] < 60
+    first = findings["comparisons"][0]
     assert first["change"] == "auto mode"
     assert first["n_pairs"] >= 3
     assert first["ratio"] > 0
@@ -124,7 +92,7 @@ def test_other_drafts_are_tried_and_one_that_does_not_fit_is_told(
     pair = ["--target", tiny_models.target, "--ctx", 256, "--threads", 1, "--workload", workload, "--budget", "60s"]
     drafts = ["--try-draft", tiny_models.draft, "--try-draft", "foreign.gguf"]
     done = localspec("tune", *pair, *drafts, "--try-kv-type", "q8_0", "--json", "--dry-run", check=0)
-    by_change = {each["change"]: each for each in json.loads(done.stdout)["profile"]["evidence"]["measurements"]}
+    by_change = {each["change"]: each for each in json.loads(done.stdout)["profile"]["findings"]["comparisons"]}
     tried = next(each for change, each in by_change.items() if "draft.gguf" in change)
     assert tried["n_pairs"] >= 3
     refused = next(each for change, each in by_change.items() if "foreign.gguf" in change)
@@ -149,6 +117,61 @@ def test_ctrl_c_keeps_what_was_decided(
     answer = json.loads(stdout)
     assert (answer["decided"], answer["interrupted"]) == (True, True)
     assert [Path(each) for each in answer["stored_in"]] == list(profiles.iterdir())
+
+
+def test_a_setting_for_everything_leaves_nothing_to_try(
+    localspec: Localspec, tiny_models: TinyModels, workload: Path, tmp_path: Path
+):
+    (tmp_path / "c.toml").write_text('mode = "draft"\n')
+    pair = ["--target", tiny_models.target, "--draft", tiny_models.draft, "--ctx", 256, "--threads", 1]
+    done = localspec("--config", "c.toml", "tune", *pair, "--workload", workload, "--budget", "60s", check=2)
+    assert b"all that could be faster is set by you" in done.stderr
+
+
+class FailingEngine(ScriptedEngine):
+    """Fails for good after some replies; nothing of it needs a model."""
+
+    def __enter__(self) -> FailingEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_an_error_after_minutes_costs_nothing_that_was_found(
+    tiny_models: TinyModels,
+    workload: Path,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    is_full: bool,
+):
+    engine = FailingEngine(lambda pair, request: 0.0001 if request.mode is Mode.PLAIN else 0.00005)
+    engine.unrunnable = lambda request: len(engine.requests) > 40 and not is_full
+    monkeypatch.setattr("localspec.engine.client.EngineClient", lambda: engine)
+    monkeypatch.setenv("LOCALSPEC_HOME", str(home))
+    if is_full:
+        home.mkdir()
+        (home / "data").write_text("a file where the folder belongs")
+    args = ["tune", "--target", tiny_models.target, "--draft", tiny_models.draft, "--workload", workload, "--json"]
+    monkeypatch.setattr(sys, "argv", ["localspec", *map(str, args)])
+    with pytest.raises(SystemExit) as ended:
+        run()
+    shown = capsys.readouterr()
+    answer = json.loads(shown.out)
+    assert answer["decided"]
+    assert answer["profile"]["findings"]["comparisons"][0]["verdict"] == "kept"
+    assert answer["profile"]["settings"]["mode"] == "auto"
+    if is_full:
+        assert ended.value.code == DiskFullError.exit_code
+        assert answer["stored_in"] == []
+        assert "cannot be written" in answer["error"]
+    else:
+        assert ended.value.code == EngineError.exit_code
+        assert [Path(each) for each in answer["stored_in"]] == list((home / "data" / "profiles").iterdir())
+        assert answer["error"] == "It fails."
+    assert answer["error"] in shown.err
 
 
 @pytest.mark.parametrize(
@@ -219,8 +242,9 @@ def test_flags_environment_and_file_go_before_the_profile(
     assert stderr.count("\n") == 2  # the word about the profile, and the speed
     assert "Settings as tuned on 2026-11-30, in draft mode; --no-profile ignores them." in stderr
     answer, stderr = ask("--mode", "lookup")
-    assert (answer["mode"], answer["fixed_length"], answer["num_speculative_tokens"]) == ("lookup", False, 3)
-    assert ask(LOCALSPEC_NUM_SPECULATIVE_TOKENS="7")[0]["num_speculative_tokens"] == 7
+    assert (answer["mode"], answer["fixed_length"], answer["num_speculative_tokens"]) == ("lookup", False, None)
+    answer, _ = ask(LOCALSPEC_NUM_SPECULATIVE_TOKENS="7")
+    assert (answer["mode"], answer["fixed_length"], answer["num_speculative_tokens"]) == ("auto", False, 7)
     (home / "config").mkdir()
     (home / "config" / "config.toml").write_text("num_speculative_tokens = 9\n")
     assert ask()[0]["num_speculative_tokens"] == 9
@@ -231,7 +255,7 @@ def test_without_profile_it_is_as_if_there_were_none(
 ):
     stored(tiny_models.target, tiny_models.draft, monkeypatch, home)
     answer, stderr = ask("--no-profile")
-    assert (answer["mode"], answer["num_speculative_tokens"], answer["fixed_length"]) == ("auto", 16, False)
+    assert (answer["mode"], answer["num_speculative_tokens"], answer["fixed_length"]) == ("auto", None, False)
     assert "tuned" not in stderr
 
 

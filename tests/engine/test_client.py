@@ -301,3 +301,18 @@ def test_memory_does_not_grow_over_many_replies(engine: EngineClient):
     for i in range(200):
         reply(i)
     assert rss() - before < 4_000_000
+
+
+def test_an_interrupted_close_still_ends_the_engine(tiny_models: TinyModels):
+    """Ctrl-C while the client waits for an engine that does not answer."""
+    client = EngineClient()
+    client.load_and_wait(pair_spec(tiny_models.target))
+    assert client.process_id is not None
+    engine = psutil.Process(client.process_id)
+    engine.suspend()
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        client.close()
+    timer.join()
+    engine.wait(10)

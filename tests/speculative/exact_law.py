@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 
 from localspec.speculative.distribution import RandomSource, TokenDistribution
-from localspec.speculative.drafter import Draft, WantsAnother, always
+from localspec.speculative.drafter import Draft, WantsAnother
 
 Law = dict[tuple[int, ...], float]
 Table = Callable[[tuple[int, ...]], np.ndarray]  # history -> probabilities [n_vocab] of the next token
@@ -172,7 +172,7 @@ class TableDrafter:
     def n_unread(self, history: Sequence[int]) -> int:
         return 1
 
-    def propose(self, history: Sequence[int], n_draft: int, wants_another: WantsAnother = always) -> Draft:
+    def propose(self, history: Sequence[int], n_draft: int, wants_another: WantsAnother | None = None) -> Draft:
         tokens: list[int] = []
         distributions = []
         for _ in range(n_draft):
@@ -182,7 +182,7 @@ class TableDrafter:
             tokens.append(law.top if self._argmax else law.sample(self._rng))
             self._trace.events.append(("draft", tokens[-1]))
             distributions.append(law)
-            if not wants_another(law.probability(tokens[-1])):
+            if wants_another is not None and not wants_another(law.probability(tokens[-1])):
                 break
         return Draft(tuple(tokens), None if self._argmax else tuple(distributions))
 

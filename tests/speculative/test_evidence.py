@@ -65,6 +65,15 @@ class TestPassTimes:
         assert times.seconds(1) < 0.026
         assert times.seconds(9) < 0.045
 
+    def test_widths_that_were_not_measured_are_learned_up_to_the_widest(self):
+        times = PassTimes({1: 0.2}, widest=9)
+        assert times.seconds(9) == pytest.approx(1.8)
+        for _ in range(200):
+            times.observe(9, 0.25)
+            times.observe(1, 0.2)
+        assert times.seconds(9) == pytest.approx(0.25, rel=0.05)
+        assert times.seconds(5) < 0.27
+
     def test_wider_passes_than_known_say_nothing(self):
         times = PassTimes({1: 0.02, 9: 0.04})
         times.observe(10, 5.0)

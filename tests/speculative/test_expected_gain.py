@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from localspec.speculative.drafter import EMPTY_DRAFT, Draft, DraftSource, WantsAnother, always
+from localspec.speculative.drafter import EMPTY_DRAFT, Draft, DraftSource, WantsAnother
 from localspec.speculative.evidence import Evidence
 from localspec.speculative.expected_gain import ExpectedGain
 from localspec.speculative.pass_times import PassTimes
@@ -81,7 +81,7 @@ class WorldModel:
     def n_unread(self, history: Sequence[int]) -> int:
         return self.world.n_history - self.world.n_read
 
-    def propose(self, history: Sequence[int], n_draft: int, wants_another: WantsAnother = always) -> Draft:
+    def propose(self, history: Sequence[int], n_draft: int, wants_another: WantsAnother | None = None) -> Draft:
         world, self.confidences = self.world, []
         if self.is_broken:
             return EMPTY_DRAFT
@@ -120,16 +120,17 @@ class Reply:
         self, world: World, evidence: Evidence, *, with_model: bool = True, with_lookup: bool = False, ceiling: int = 16
     ) -> None:
         self.world, self.model, self.lookup = world, WorldModel(world), WorldLookup(world)
-        drafters = {}
-        if with_lookup:
-            drafters[LOOKUP] = self.lookup
-        if with_model:
-            drafters[MODEL] = self.model
         self.policy = ExpectedGain(
-            evidence, drafters, greedy=False, ceiling=ceiling, copy_ceiling=32, now=lambda: world.now
+            evidence,
+            model=self.model if with_model else None,
+            lookup=self.lookup if with_lookup else None,
+            greedy=False,
+            ceiling=ceiling,
+            copy_ceiling=32,
+            now=lambda: world.now,
         )
         world.n_history, world.n_read = 100, 0
-        if with_model and self.policy.reads(MODEL):
+        if with_model and self.policy.begin(MODEL):
             world.n_read = 99
 
     def step(self) -> int:
@@ -350,22 +351,55 @@ def test_the_pass_that_ends_a_prompt_says_nothing_about_steps():
     n_draft = len(reply.model.propose((), 1, plan.wants_another))
     reply.policy.update(StepOutcome(MODEL, n_draft, 0, 0.01, 5.0, 300, 0, 1))
     assert evidence.regime(greedy=False).model.ledger.balance_s == before
-    assert evidence.regime(greedy=False).rate.tokens_per_second is None
 
 
 def test_a_ceiling_of_zero_never_drafts():
     world = World(copies=lambda rng: 8, copied=1.0)
-    drafters = {MODEL: WorldModel(world), LOOKUP: WorldLookup(world)}
-    policy = ExpectedGain(world.evidence(), drafters, greedy=True, ceiling=0, copy_ceiling=0)
-    assert not policy.reads(MODEL)
-    assert policy.reads(LOOKUP)
+    policy = ExpectedGain(
+        world.evidence(), model=WorldModel(world), lookup=WorldLookup(world), greedy=True, ceiling=0, copy_ceiling=0
+    )
+    assert not policy.begin(MODEL)
+    assert policy.begin(LOOKUP)
     assert policy.plan((), 32) is None
 
 
 def test_without_a_draft_model_there_is_none_to_read():
     world = World()
-    policy = ExpectedGain(Evidence(PassTimes({1: 0.02})), {}, greedy=True, ceiling=8, copy_ceiling=32)
-    assert not policy.reads(MODEL)
+    evidence = Evidence(PassTimes({1: 0.02}))
+    policy = ExpectedGain(evidence, model=None, lookup=None, greedy=True, ceiling=8, copy_ceiling=32)
+    assert not policy.begin(MODEL)
     assert policy.plan((), 32) is None
     policy.update(StepOutcome(None, 0, 0, 0.0, 0.02, 1, 0, 1))
     assert world.sources == Counter()
+
+
+def test_a_step_without_a_plan_is_not_taken_for_the_one_before():
+    """At the end of a reply there is room for one token: nobody is asked for a draft."""
+    world = World(acceptance=lambda i, confidence: 0.95)
+    evidence = world.evidence()
+    reply = Reply(world, evidence)
+    reply.run(100)
+    drafting_s = evidence.draft_times.seconds(1)
+    for _ in range(30):
+        reply.policy.update(StepOutcome(None, 0, 0, 0.0, 0.02, 1, 0, 1))
+    assert evidence.draft_times.seconds(1) == drafting_s
+    assert reply.policy.plan((), 32) is not None
+
+
+def test_a_slow_model_whose_wide_passes_nobody_had_time_to_measure_learns_them():
+    """Known at first: one row. Rows seem to cost a pass each, which forbids every draft but probes."""
+    world = World(base_s=0.4, row_s=0.004, draft_base_s=0.04, draft_row_s=0.002, copies=lambda rng: 6, copied=0.9)
+    evidence = Evidence(PassTimes({1: 0.4}, widest=33), PassTimes({1: 0.04}, widest=33))
+    Reply(world, evidence, with_lookup=True).run(600)
+    assert Reply(world, evidence, with_lookup=True).run(300) > 2 / world.target_s(1)
+
+
+def test_a_draft_is_not_drawn_out_for_tokens_that_it_may_not_have():
+    """Two tokens are allowed; the second one alone is not worth its time, though later ones would make up for it."""
+    world = World()
+    reply = Reply(world, world.evidence())
+    reply.run(200)
+    plan = reply.policy.plan((), 1)
+    assert plan is not None
+    assert plan.n_draft == 1
+    assert not plan.wants_another(0.9)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from localspec.speculative.distribution import RandomSource
-from localspec.speculative.drafter import Draft, Drafter, DraftSource, WantsAnother, always
+from localspec.speculative.drafter import Draft, Drafter, DraftSource, WantsAnother
 from localspec.speculative.policy import DraftPolicy, FixedLength, Plan
 from localspec.speculative.prompt_lookup import PromptLookup
 from localspec.speculative.step import SpeculativeStep
@@ -143,9 +143,9 @@ def speculative_law(
 
 
 POLICIES = {
-    "plain": FixedLength(SOURCE, 0),
-    **{f"fixed {n}": FixedLength(SOURCE, n) for n in range(1, 5)},
-    "stops when unsure": StopsWhenUnsure(SOURCE, 2),
+    "plain": FixedLength({}),
+    **{f"fixed {n}": FixedLength({SOURCE: n}) for n in range(1, 5)},
+    "stops when unsure": StopsWhenUnsure({SOURCE: 2}),
 }
 
 
@@ -169,14 +169,14 @@ def test_it_holds_where_drafts_are_verified_jointly(name, policy, n_vocab):
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_it_holds_with_penalties_and_an_end_of_generation(name, style):
     target = with_penalty(random_table(32, 3, style))
-    found = speculative_law(target, DRAFTERS[name], FixedLength(SOURCE, 2), n_tokens=4, end_token=2)
+    found = speculative_law(target, DRAFTERS[name], FixedLength({SOURCE: 2}), n_tokens=4, end_token=2)
     assert largest_difference(found, sequence_law(target, PROMPT, 4, 2)) < 1e-12
 
 
 class OutsideDrafter(PromptLookup):
     """Proposes tokens that the target's vocabulary does not have."""
 
-    def propose(self, history: Sequence[int], n_draft: int, wants_another: WantsAnother = always) -> Draft:
+    def propose(self, history: Sequence[int], n_draft: int, wants_another: WantsAnother | None = None) -> Draft:
         return Draft((1000,) * n_draft)
 
 
@@ -197,7 +197,7 @@ def test_long_runs_of_one_stateful_drafter_follow_the_law(name):
     target = with_penalty(random_table(33, 3))
     rng = np.random.default_rng(5)
     drafter = DRAFTERS.get(name, lambda *_: OutsideDrafter())(target, rng, Trace())
-    step = SpeculativeStep({SOURCE: drafter}, FixedLength(SOURCE, 4), lambda token: False)
+    step = SpeculativeStep({SOURCE: drafter}, FixedLength({SOURCE: 4}), lambda token: False)
     counts: Counter = Counter()
     n_accepted = 0
     for _ in range(1500):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from localspec.speculative.distribution import TokenDistribution
-from localspec.speculative.drafter import EMPTY_DRAFT, Draft, Drafter, DraftSource, WantsAnother, always
+from localspec.speculative.drafter import EMPTY_DRAFT, Draft, Drafter, DraftSource, WantsAnother
 from localspec.speculative.policy import FixedLength, Plan, StepOutcome
 from localspec.speculative.prompt_lookup import PromptLookup
 from localspec.speculative.step import SpeculativeStep
@@ -42,7 +42,7 @@ class CachingDrafter:
     def n_unread(self, history: Sequence[int]) -> int:
         return len(history) - len(self.cache)
 
-    def propose(self, history: Sequence[int], n_draft: int, wants_another: WantsAnother = always) -> Draft:
+    def propose(self, history: Sequence[int], n_draft: int, wants_another: WantsAnother | None = None) -> Draft:
         self.asked.append(n_draft)
         self._n_history = len(history)
         self.cache += history[len(self.cache) :]
@@ -89,7 +89,7 @@ class RecordingPolicy:
         self._plans = list(plans)
         self.outcomes: list[StepOutcome] = []
 
-    def reads(self, source: DraftSource) -> bool:
+    def begin(self, source: DraftSource) -> bool:
         return source is MODEL
 
     def plan(self, history: Sequence[int], limit: int) -> Plan | None:
@@ -133,7 +133,7 @@ def test_steps_commit_what_was_verified(rng):
 @pytest.mark.parametrize(("wanted", "limit", "asked"), [(5, 3, [3]), (2, 3, [2]), (0, 3, []), (5, 0, []), (5, -1, [])])
 def test_the_draft_is_as_long_as_wanted_and_allowed(wanted, limit, asked):
     drafter = CachingDrafter()
-    draft = SpeculativeStep({MODEL: drafter}, FixedLength(MODEL, wanted), ends).propose([1], limit)
+    draft = SpeculativeStep({MODEL: drafter}, FixedLength({MODEL: wanted}), ends).propose([1], limit)
     assert drafter.asked == asked
     assert len(draft) == sum(asked)
 
@@ -141,14 +141,14 @@ def test_the_draft_is_as_long_as_wanted_and_allowed(wanted, limit, asked):
 def test_a_drafter_that_proposes_too_much_is_cut():
     drafter = CachingDrafter()
     drafter.n_extra = 4
-    draft = SpeculativeStep({MODEL: drafter}, FixedLength(MODEL, 3), ends).propose([1], 2)
+    draft = SpeculativeStep({MODEL: drafter}, FixedLength({MODEL: 3}), ends).propose([1], 2)
     assert draft.tokens == (2, 3)
     assert [law.top for law in draft.distributions] == [2, 3]
 
 
 def test_nothing_is_drafted_after_an_end_of_generation(rng):
     drafter = CachingDrafter()
-    step = SpeculativeStep({MODEL: drafter}, FixedLength(MODEL, 5), ends)
+    step = SpeculativeStep({MODEL: drafter}, FixedLength({MODEL: 5}), ends)
     draft = step.propose([END - 2], limit=10)
     assert draft.tokens == (END - 1, END)
     assert step.verify(draft, CountingRows(END - 2), rng).tokens == (END - 1, END)
@@ -160,7 +160,7 @@ def test_nothing_is_drafted_after_an_end_of_generation(rng):
 @pytest.mark.parametrize("failure", [RuntimeError("no logits"), KeyboardInterrupt()])
 def test_a_failure_while_verifying_rewinds_the_drafter(rng, fails_at, failure):
     drafter = CachingDrafter()
-    step = SpeculativeStep({MODEL: drafter}, FixedLength(MODEL, 3), ends)
+    step = SpeculativeStep({MODEL: drafter}, FixedLength({MODEL: 3}), ends)
     history = [1, 2]
     draft = step.propose(history, limit=3)
     with pytest.raises(type(failure)) as caught:
@@ -174,7 +174,7 @@ def test_a_failure_while_verifying_rewinds_the_drafter(rng, fails_at, failure):
 
 def test_a_decode_that_fails_rewinds_the_drafter(rng):
     drafter = CachingDrafter()
-    step = SpeculativeStep({MODEL: drafter}, FixedLength(MODEL, 3), ends)
+    step = SpeculativeStep({MODEL: drafter}, FixedLength({MODEL: 3}), ends)
     step.propose([1, 2], limit=3)
     step.abandon()
     assert drafter.commits == [((), 0)]
@@ -184,7 +184,7 @@ def test_a_decode_that_fails_rewinds_the_drafter(rng):
 def test_a_drafter_that_fails_half_way_is_rewound():
     drafter = CachingDrafter()
     drafter.failure = RuntimeError("the draft model's decode failed")
-    step = SpeculativeStep({MODEL: drafter}, FixedLength(MODEL, 3), ends)
+    step = SpeculativeStep({MODEL: drafter}, FixedLength({MODEL: 3}), ends)
     with pytest.raises(RuntimeError, match="draft model's decode"):
         step.propose([1, 2], limit=3)
     assert drafter.commits == [((), 0)]
@@ -193,7 +193,7 @@ def test_a_drafter_that_fails_half_way_is_rewound():
 
 
 def test_plain_mode_proposes_nothing(rng):
-    step = SpeculativeStep({}, FixedLength(LOOKUP, 0), ends)
+    step = SpeculativeStep({}, FixedLength({LOOKUP: 0}), ends)
     step.start([1])
     assert step.prefill([1], 512) == 0
     draft = step.propose([1], limit=4)
@@ -206,7 +206,7 @@ def test_plain_mode_proposes_nothing(rng):
 
 def test_prompt_lookup_is_a_drafter():
     drafter: Drafter = PromptLookup()
-    step = SpeculativeStep({LOOKUP: drafter}, FixedLength(LOOKUP, 3), ends)
+    step = SpeculativeStep({LOOKUP: drafter}, FixedLength({LOOKUP: 3}), ends)
     assert step.propose([7, 8, END, 5, 7, 8], limit=3).tokens == (END,)
     step.observe([7], 0, 0)
     assert drafter.n_unread([7, 8]) == 0
@@ -258,7 +258,9 @@ def test_sampled_drafts_are_verified_jointly_where_rows_are_memoryless(rng, memo
         def accept(self, token: int) -> None:
             log.append("accept")
 
-    step = SpeculativeStep({MODEL: CachingDrafter()}, FixedLength(MODEL, n_draft), ends, rows_are_memoryless=memoryless)
+    step = SpeculativeStep(
+        {MODEL: CachingDrafter()}, FixedLength({MODEL: n_draft}), ends, rows_are_memoryless=memoryless
+    )
     draft = step.propose([1], limit=n_draft)
     assert step.verify(draft, Rows(1), rng).n_accepted == n_draft
     assert (log[:n_draft] == ["row"] * n_draft and n_draft > 1) == jointly
@@ -269,9 +271,13 @@ def test_a_draft_needs_one_distribution_per_token():
         Draft((1, 2), (TokenDistribution.one_hot(1),))
 
 
-def test_nobody_who_listens_means_drafting_up_to_the_limit():
-    assert always(0.0)
-    assert FixedLength(MODEL, 3).plan([1], 5) == Plan(MODEL, 3, always)
+def test_a_fixed_length_is_for_one_source():
+    assert FixedLength({MODEL: 3}).plan([1], 5) == Plan(MODEL, 3)
+    assert FixedLength({MODEL: 3}).plan([1], 2) == Plan(MODEL, 2)
+    assert FixedLength({MODEL: 0}).plan([1], 2) is None
+    assert [FixedLength({MODEL: 3}).begin(source) for source in (MODEL, LOOKUP)] == [True, False]
+    with pytest.raises(ValueError, match="one source"):
+        FixedLength({MODEL: 3, LOOKUP: 3})
 
 
 def test_cutting_a_draft():

@@ -35,6 +35,7 @@ LOADED = Loaded(
     draft_name="SmolLM2-135M-Instruct Q4_1",
     n_ctx=8192,
     n_vocab=49152,
+    n_threads=8,
     weights_bytes=612 * MIB,
     gpu_offload=False,
     has_chat_template=True,
@@ -109,7 +110,8 @@ def reply_events(
         n_accepted = max(0, n_accepted)
         source = sources[index % len(sources)] if n_draft else None
         last = Origin.TARGET if not n_draft else Origin.BONUS if n_accepted == n_draft else Origin.RESIDUAL
-        origins = ([Origin.DRAFT] * n_accepted + [last])[: len(pending)]
+        kept = Origin.COPIED if source is DraftSource.LOOKUP else Origin.DRAFT
+        origins = ([kept] * n_accepted + [last])[: len(pending)]
         spans = tuple(TextSpan(pending.popleft(), origin) for origin in origins)
         totals.update(n_tokens=len(spans), n_steps=1, n_drafted=n_draft, n_accepted=n_accepted)
         if source is None:

@@ -8,9 +8,9 @@ from dataclasses import replace
 from localspec.engine.events import Finished, FinishReason, Loaded, Loading, Prefilling, Queued, StepDecoded
 from localspec.engine.requests import Mode
 from localspec.speculative.drafter import DraftSource
+from localspec.speculative.rejection import Origin
 from localspec.tui.bridge import Decoded, EngineBridge, EngineEvent, merge
 from localspec.tui.messages import EngineReported
-from localspec.tui.spans import TokenOrigin, spans_of
 from tests.tui.scripted_engine import LOADED, metrics, reply_events
 
 TEXT = "Speculative decoding drafts a few tokens and verifies them at once."
@@ -31,7 +31,7 @@ def test_steps_of_a_request_are_merged() -> None:
 
 def test_one_step_is_merged_with_nothing() -> None:
     event = steps("r1")[0]
-    assert merge([event]) == [Decoded("r1", spans_of(event.spans, event.step.source), (event.step,), event.metrics)]
+    assert merge([event]) == [Decoded("r1", event.spans, (event.step,), event.metrics)]
 
 
 def test_merged_steps_keep_what_was_copied_apart_from_what_was_drafted() -> None:
@@ -39,10 +39,10 @@ def test_merged_steps_keep_what_was_copied_apart_from_what_was_drafted() -> None
     events = reply_events("a b c d e f", accepted=[2, 1, -1], sources=sources)
     (merged,) = merge(events)
     assert isinstance(merged, Decoded)
-    copied, drafted, target = TokenOrigin.COPIED, TokenOrigin.DRAFT, TokenOrigin.TARGET
+    copied, drafted, target = Origin.COPIED, Origin.DRAFT, Origin.TARGET
     assert [span.origin for span in merged.spans[:6]] == [
-        *(copied, copied, TokenOrigin.RESIDUAL),
-        *(drafted, TokenOrigin.RESIDUAL),
+        *(copied, copied, Origin.RESIDUAL),
+        *(drafted, Origin.RESIDUAL),
         target,
     ]
 

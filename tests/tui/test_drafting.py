@@ -89,3 +89,4 @@ def test_a_probe_does_not_end_a_rest_but_what_pays_does() -> None:
 def test_plain_mode_needs_no_reason_and_a_ceiling_of_zero_is_one() -> None:
     assert rest_note(Mode.PLAIN, 16, [PLAIN] * 32) == ""
     assert rest_note(Mode.AUTO, 0, [PLAIN] * 32) == "off: at most 0 are drafted"
+    assert rest_note(Mode.AUTO, None, [PLAIN] * 32) == "resting: drafts do not pay here"  # not said is not 0

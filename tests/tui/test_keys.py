@@ -10,12 +10,10 @@ from textual.widgets import Footer
 
 from localspec.engine.events import Cancelled, Step, TextSpan
 from localspec.engine.requests import Message, Mode
-from localspec.speculative.drafter import DraftSource
 from localspec.speculative.rejection import Origin
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.screens.copy import CopyDialog
 from localspec.tui.screens.help import HelpDialog
-from localspec.tui.spans import TokenOrigin, token_origins
 from localspec.tui.widgets.origin_legend import OriginLegend
 from localspec.tui.widgets.reply import ReplyView
 from localspec.tui.widgets.statistics import Statistics
@@ -107,9 +105,9 @@ async def test_replies_are_shown_by_origin_and_as_markdown_again() -> None:
         engine.play(events[2:])  # it goes on in either view
         await pilot.pause()
         assert "some **bold** words to show in another way" in screen_text(app)
-        counts = Counter(origin for event in events for origin in token_origins(event.step))
-        assert counts[TokenOrigin.COPIED]
-        assert "   ".join(f"{origin} {counts[origin]}" for origin in TokenOrigin) in screen_text(app)
+        counts = Counter(origin for event in events for origin in event.step.origins)
+        assert counts[Origin.COPIED]
+        assert "   ".join(f"{origin} {counts[origin]}" for origin in Origin) in screen_text(app)
         engine.play([finished(events)])
         await send(pilot, "two")
         engine.play(complete("more **bold** words"))
@@ -128,10 +126,10 @@ async def test_the_counts_by_origin_are_whole_in_a_long_reply() -> None:
         await pilot.press("ctrl+o")
         legend = app.chat.query_one(OriginLegend)
         assert "tokens by origin  draft 0   copied 0" in screen_text(app)
-        for source in DraftSource:
-            legend.advance((Step((), tuple(Origin) * 12_000, 8, 8, 0.1, source),))
+        for _ in range(2):
+            legend.advance((Step((), tuple(Origin) * 6_000, 8, 8, 0.1),))
         await pilot.pause()
-        line = "draft 12.0k   copied 12.0k   residual 24.0k   bonus 24.0k   target 24.0k"
+        line = "draft 12.0k   copied 12.0k   residual 12.0k   bonus 12.0k   target 12.0k"
         assert line in [each.strip() for each in screen_text(app).splitlines()]
 
 
@@ -266,7 +264,7 @@ async def test_help_names_every_key_of_the_footer() -> None:
         text = screen_text(app)
         for key in ("Ctrl+T", "Ctrl+O", "Ctrl+Y", "Ctrl+R", "Ctrl+N", "Ctrl+P", "Ctrl+Q", "F2", "Escape", "Ctrl+J"):
             assert key in text
-        for origin in TokenOrigin:
+        for origin in Origin:
             assert origin.value in text
         await pilot.press("f1")
         assert isinstance(app.screen, ChatScreen)

@@ -9,22 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from localspec.engine.events import TextSpan
+from localspec.speculative.rejection import Origin
 from localspec.tui.markdown_text import link_definitions, markdown_lines
 from localspec.tui.origins import ORIGIN_STYLES, OriginPiece, OriginPieces
 from localspec.tui.pieces import HARD_LIMIT, SOFT_LIMIT, MarkdownPiece, MarkdownPieces, Pieces
-from localspec.tui.spans import Span, TokenOrigin
 from localspec.tui.typeset import Typeset
 
 WIDTH = 60
 
 
-def spans(text: str, *, longest: int = 12) -> Iterator[Span]:
+def spans(text: str, *, longest: int = 12) -> Iterator[TextSpan]:
     """The text in small pieces of changing origin."""
     rng = random.Random(1)
     position = 0
     while position < len(text):
         length = rng.randint(1, longest)
-        yield Span(text[position : position + length], rng.choice(list(TokenOrigin)))
+        yield TextSpan(text[position : position + length], rng.choice(list(Origin)))
         position += length
 
 
@@ -162,12 +163,12 @@ def test_links_are_resolved_by_the_definitions_of_the_whole_reply() -> None:
 
 
 def test_the_text_of_a_reply_is_made_printable() -> None:
-    (piece,) = MarkdownPieces().feed([Span("a\x1b[31m\x9b", TokenOrigin.DRAFT)])
+    (piece,) = MarkdownPieces().feed([TextSpan("a\x1b[31m\x9b", Origin.DRAFT)])
     assert isinstance(piece, MarkdownPiece)
     assert piece.source == "a␛[31m�"
-    (piece,) = OriginPieces().feed([Span("a\x1b[31m\x9b", TokenOrigin.DRAFT)])
+    (piece,) = OriginPieces().feed([TextSpan("a\x1b[31m\x9b", Origin.DRAFT)])
     assert isinstance(piece, OriginPiece)
-    assert piece.spans == (Span("a␛[31m�", TokenOrigin.DRAFT),)
+    assert piece.spans == (TextSpan("a␛[31m�", Origin.DRAFT),)
 
 
 @pytest.mark.parametrize(
@@ -215,9 +216,9 @@ SOURCE = st.lists(
 def test_however_long_the_reply_the_last_piece_is_short(source: str, n: int) -> None:
     pieces: Pieces = MarkdownPieces()
     for _ in range(n):
-        for piece in pieces.feed([Span(source, TokenOrigin.DRAFT)])[:-1]:
+        for piece in pieces.feed([TextSpan(source, Origin.DRAFT)])[:-1]:
             assert isinstance(piece, MarkdownPiece)
-        last = pieces.feed([Span("x", TokenOrigin.DRAFT)])[-1]
+        last = pieces.feed([TextSpan("x", Origin.DRAFT)])[-1]
         assert isinstance(last, MarkdownPiece)
         assert len(last.source) <= 2 * HARD_LIMIT + len(source) + 20
 
@@ -226,7 +227,7 @@ def test_however_long_the_reply_the_last_piece_is_short(source: str, n: int) -> 
 @given(SOURCE.filter(bool))
 def test_how_the_text_came_does_not_matter(source: str) -> None:
     text = source * 30
-    (*_, last) = whole = MarkdownPieces().feed([Span(text, TokenOrigin.DRAFT)])
+    (*_, last) = whole = MarkdownPieces().feed([TextSpan(text, Origin.DRAFT)])
     stepwise = fed(MarkdownPieces(), text)
     assert stepwise == list(whole)
     assert last == stepwise[-1]
@@ -253,15 +254,15 @@ def test_every_origin_has_a_style_that_differs_without_colour() -> None:
         tuple(word for word in style.split() if word in ("bold", "dim", "italic", "underline"))
         for style in ORIGIN_STYLES.values()
     }
-    assert set(ORIGIN_STYLES) == set(TokenOrigin)
-    assert len(effects) == len(TokenOrigin)
+    assert set(ORIGIN_STYLES) == set(Origin)
+    assert len(effects) == len(Origin)
 
 
 def test_each_token_has_the_style_of_its_origin() -> None:
-    piece = OriginPiece((Span("*draft* ", TokenOrigin.DRAFT), Span("bonus", TokenOrigin.BONUS)))
+    piece = OriginPiece((TextSpan("*draft* ", Origin.DRAFT), TextSpan("bonus", Origin.BONUS)))
     (line,) = piece.lines(WIDTH)
     assert line.plain == "*draft* bonus"
     assert [(line.plain[span.start : span.end], span.style) for span in line.spans] == [
-        ("*draft* ", ORIGIN_STYLES[TokenOrigin.DRAFT]),
-        ("bonus", ORIGIN_STYLES[TokenOrigin.BONUS]),
+        ("*draft* ", ORIGIN_STYLES[Origin.DRAFT]),
+        ("bonus", ORIGIN_STYLES[Origin.BONUS]),
     ]

@@ -10,13 +10,11 @@ from localspec.engine.client import Engine
 from localspec.engine.events import Cancelled, Failed, Finished, FinishReason, LoadFailed, Loading, Queued, TextSpan
 from localspec.engine.requests import ChatPrompt, Message, Mode, SamplingParams
 from localspec.errors import EngineDiedError, EngineError, ModelFileError
-from localspec.speculative.drafter import DraftSource
 from localspec.speculative.rejection import Origin
 from localspec.tui.bridge import EngineEvent, merge
 from localspec.tui.conversation import Outcome
 from localspec.tui.options import ChatOptions
 from localspec.tui.session import Readiness, Session
-from localspec.tui.spans import Span, TokenOrigin
 from tests.tui.chat_driver import PAIR
 from tests.tui.scripted_engine import LOADED, ScriptedEngine, complete, metrics, reply_events
 
@@ -57,6 +55,13 @@ def test_the_request_carries_what_the_chat_was_started_with() -> None:
     assert chat.sent() == (Message("system", "Be brief."), Message("user", "hi"))
 
 
+@pytest.mark.parametrize("ceiling", [None, 0])
+def test_no_ceiling_and_a_ceiling_of_zero_reach_the_engine_as_they_are(ceiling: int | None) -> None:
+    chat = Chat(num_speculative_tokens=ceiling)
+    chat.session.send("hi")
+    assert chat.engine.requests[0].num_speculative_tokens == ceiling
+
+
 def test_the_history_grows_by_what_was_said() -> None:
     chat = Chat()
     chat.reply("one", "first *reply*\x1b[31m")
@@ -72,11 +77,11 @@ def test_the_history_grows_by_what_was_said() -> None:
 def test_text_held_back_until_the_end_belongs_to_the_reply() -> None:
     chat = Chat()
     exchange = chat.session.send("one")
-    events = reply_events("almost ", sources=[DraftSource.LOOKUP])
-    tail = (TextSpan("done", Origin.DRAFT),)
+    events = reply_events("almost ")
+    tail = (TextSpan("done", Origin.COPIED),)
     chat.engine.play([*events, Finished("", tail, FinishReason.LENGTH, metrics())])
     assert exchange.reply.text == "almost done"
-    assert exchange.reply.spans[-1] == Span("done", TokenOrigin.COPIED)  # as the last step did
+    assert tuple(exchange.reply.spans[-1:]) == tail
     assert exchange.reply.reason is FinishReason.LENGTH
 
 

@@ -8,9 +8,9 @@ from textual.content import Content
 from textual.widget import Widget
 
 from localspec.engine.events import Step
+from localspec.speculative.rejection import Origin
 from localspec.tui import figures
 from localspec.tui.origins import ORIGIN_STYLES
-from localspec.tui.spans import TokenOrigin, token_origins
 
 
 class OriginLegend(Widget):
@@ -18,7 +18,7 @@ class OriginLegend(Widget):
 
     def __init__(self) -> None:
         super().__init__()
-        self._counts: Counter[TokenOrigin] = Counter()
+        self._counts: Counter[Origin] = Counter()
 
     def begin(self) -> None:
         """A reply begins."""
@@ -28,7 +28,7 @@ class OriginLegend(Widget):
     def advance(self, steps: tuple[Step, ...]) -> None:
         """Some steps were decoded."""
         for step in steps:
-            self._counts.update(token_origins(step))
+            self._counts.update(step.origins)
         self.refresh()
 
     def render(self) -> Content:

@@ -34,7 +34,7 @@ class Statistics(Widget):
             super().__init__()
             self.memory = memory
 
-    def __init__(self, mode: Mode, ceiling: int, memory_probe: MemoryProbe) -> None:
+    def __init__(self, mode: Mode, ceiling: int | None, memory_probe: MemoryProbe) -> None:
         super().__init__()
         self.readings = Readings(ceiling=ceiling, next_mode=mode)
         self._memory_probe = memory_probe
