@@ -17,6 +17,7 @@ from localspec.speculative.pass_times import PassTimes
 _LOST_SHARE: Final = 0.005
 _PROBED_SHARE: Final = 0.01
 _CREDIT_TOKENS: Final = 4.0
+_MOST_TOKENS_AT_FIRST: Final = 6.0
 _MOST_TOKENS: Final = 24.0
 _MOST_FUND_TOKENS: Final = 4.0
 _FIRST_WAIT_STEPS: Final = 8
@@ -41,7 +42,12 @@ class Ledger:
     def __init__(self, plain_token_s: float) -> None:
         self._most_s, self._most_fund_s = _MOST_TOKENS * plain_token_s, _MOST_FUND_TOKENS * plain_token_s
         self._n_to_wait, self._next_wait = 0, _FIRST_WAIT_STEPS
+        self._most_at_first_s = _MOST_TOKENS_AT_FIRST * plain_token_s
         self.balance_s = self._fund_s = _CREDIT_TOKENS * plain_token_s
+
+    def begin(self) -> None:
+        """A reply begins. Little of what others have gained is for it to lose."""
+        self.balance_s = min(self.balance_s, self._most_at_first_s)
 
     def earn(self, plain_s: float) -> None:
         """A step took the time of `plain_s` of plain decoding."""

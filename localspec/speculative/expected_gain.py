@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from localspec.speculative.acceptance import TextFactor
 from localspec.speculative.drafter import Drafter, DraftSource
 from localspec.speculative.evidence import Evidence, Ledger, Rate
 from localspec.speculative.policy import Plan, StepOutcome
@@ -92,7 +93,10 @@ class ExpectedGain:
         self._draft_times = evidence.draft_times
         regime = evidence.regime(greedy=greedy)
         self._model_evidence, self._copy_evidence = regime.model, regime.copies
+        self._model_evidence.ledger.begin()
+        self._copy_evidence.ledger.begin()
         self._rate = Rate()
+        self._copy_text = TextFactor()
         self._lookup = lookup
         self._model = model if self._draft_times is not None else None
         self._ceiling = ceiling
@@ -224,7 +228,9 @@ class ExpectedGain:
         for i in range(min(outcome.n_accepted + 1, outcome.n_draft)):
             accepted = i < outcome.n_accepted
             if source is DraftSource.LOOKUP:
-                self._copy_evidence.record(self._n_matching + i, accepted=accepted)
+                n_matching = self._n_matching + i
+                self._copy_text.record(self._copy_evidence.after_match(n_matching), accepted=accepted)
+                self._copy_evidence.record(n_matching, accepted=accepted)
             else:
                 self._model_evidence.record(i + 1, self._confidences[i], accepted=accepted)
 
@@ -263,7 +269,8 @@ class ExpectedGain:
         )
 
     def _copy_outlook(self, limit: int) -> _Outlook:
-        return self._outlook((self._copy_evidence.after_match(self._n_matching + i), 0.0) for i in range(limit))
+        first, evidence, text = self._n_matching, self._copy_evidence, self._copy_text
+        return self._outlook((text.adjust(evidence.after_match(first + i)), 0.0) for i in range(limit))
 
     def _outlook(self, tokens: Iterable[tuple[float, float]], reading_s: float = 0.0) -> _Outlook:
         """From the acceptance of each token and the seconds that it takes to draft."""

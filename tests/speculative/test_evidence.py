@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.speculative.acceptance import AcceptanceTable
+from localspec.speculative.acceptance import AcceptanceTable, TextFactor
 from localspec.speculative.evidence import Agreement, Evidence, Ledger, Rate
 from localspec.speculative.pass_times import PassTimes
 
@@ -111,6 +111,25 @@ class TestAcceptance:
         assert table.estimate(0, 1.0) < 0.2
 
 
+class TestTextFactor:
+    def test_before_any_test_an_estimate_stands(self):
+        assert TextFactor().adjust(0.7) == pytest.approx(0.7)
+
+    @pytest.mark.parametrize(("odds", "low", "high"), [(1.0, 0.95, 1.0), (0.8, 0.7, 0.9), (0.2, 0.0, 0.4)])
+    def test_after_a_few_tokens_it_is_that_of_the_text(self, odds, low, high):
+        text, rng = TextFactor(), random.Random(3)
+        for _ in range(40):
+            text.record(0.8, accepted=rng.random() < odds)
+        assert low <= text.adjust(0.8) <= high
+
+    @given(st.lists(st.tuples(st.floats(0.0, 1.0), st.booleans()), max_size=60), st.floats(0.0, 1.0))
+    def test_it_stays_a_probability(self, tests, estimate):
+        text = TextFactor()
+        for each, accepted in tests:
+            text.record(each, accepted=accepted)
+        assert 0.0 <= text.adjust(estimate) <= 1.0
+
+
 class TestLedger:
     @given(st.lists(st.tuples(st.floats(0.0, 1.0), st.floats(-3.0, 3.0)), max_size=200))
     def test_losses_stay_within_the_credit_the_gains_and_a_small_share(self, steps):
@@ -161,6 +180,14 @@ class TestLedger:
         ledger.settle(-0.5, is_probe=True)
         ledger.grant_probe(0.5)
         assert ledger.may_probe(0.5)
+
+    def test_a_reply_begins_with_little_of_what_others_have_gained(self):
+        ledger = Ledger(plain_token_s=1.0)
+        ledger.begin()
+        assert ledger.balance_s == pytest.approx(4.0)
+        ledger.settle(20.0, is_probe=False)
+        ledger.begin()
+        assert ledger.balance_s == pytest.approx(6.0)
 
     def test_gains_pay_for_drafts_and_not_for_probes(self):
         ledger = Ledger(plain_token_s=1.0)

@@ -403,3 +403,17 @@ def test_a_draft_is_not_drawn_out_for_tokens_that_it_may_not_have():
     assert plan is not None
     assert plan.n_draft == 1
     assert not plan.wants_another(0.9)
+
+
+def test_a_reply_of_another_kind_is_told_apart_within_it():
+    """Copies never hold in every second reply and always in the others: averages would be wrong in both."""
+    copied = [0.0]
+    world = World(row_s=0.004, copies=lambda rng: 4)
+    evidence = world.evidence()
+    rates: dict[float, list[float]] = {0.0: [], 1.0: []}
+    for n in range(24):
+        world.copied = copied[0] = float(n % 2)
+        rates[copied[0]].append(Reply(world, evidence, with_model=False, with_lookup=True).run(160))
+    plain = 1 / world.target_s(1)
+    assert min(rates[0.0][4:]) > 0.95 * plain
+    assert min(rates[1.0][4:]) > 2.5 * plain
