@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import signal
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,6 +15,10 @@ pytest_plugins = ["tests.native_fixtures"]
 
 # As in the engine's process: threads of llama.cpp that wait for each other give way on a busy machine.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+
+# Who starts the tests in the background may have Ctrl-C ignored, and every child would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _OF_THE_ALGORITHM = Path(__file__).parent / "speculative"
 
