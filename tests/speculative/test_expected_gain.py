@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from localspec.speculative.drafter import EMPTY_DRAFT, Draft, DraftSource, WantsAnother
-from localspec.speculative.evidence import Evidence
+from localspec.speculative.evidence import Agreement, Evidence
 from localspec.speculative.expected_gain import ExpectedGain
 from localspec.speculative.pass_times import PassTimes
 from localspec.speculative.policy import StepOutcome
@@ -394,15 +394,16 @@ def test_a_slow_model_whose_wide_passes_nobody_had_time_to_measure_learns_them()
     assert Reply(world, evidence, with_lookup=True).run(300) > 2 / world.target_s(1)
 
 
-def test_a_draft_is_not_drawn_out_for_tokens_that_it_may_not_have():
-    """Two tokens are allowed; the second one alone is not worth its time, though later ones would make up for it."""
+@pytest.mark.parametrize(("limit", "wants"), [(2, False), (8, True)])
+def test_a_draft_is_not_drawn_out_for_tokens_that_it_may_not_have(limit, wants):
+    """Passes take a stair at the third row: the second token pays only together with those after it."""
     world = World()
-    reply = Reply(world, world.evidence())
-    reply.run(200)
-    plan = reply.policy.plan((), 1)
+    target_times = PassTimes({1: 0.020, 2: 0.020, 3: 0.035, 17: 0.035})
+    evidence = Evidence(target_times, PassTimes({1: 0.001, 17: 0.001}), Agreement(greedy=0.9, sampled=0.9))
+    plan = Reply(world, evidence).policy.plan((), limit)
     assert plan is not None
-    assert plan.n_draft == 1
-    assert not plan.wants_another(0.9)
+    assert plan.n_draft == limit
+    assert plan.wants_another(0.9) == wants
 
 
 def test_a_reply_of_another_kind_is_told_apart_within_it():
