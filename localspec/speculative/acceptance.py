@@ -8,8 +8,6 @@ from typing import Final
 
 # Tests that a class remembers, in effect: enough to tell 0.9 from 0.95, few enough to follow the text.
 _MEMORY: Final = 150.0
-# Tests that the prior is worth.
-_PRIOR_TESTS: Final = 4.0
 # A reply is short, and can turn from prose to code.
 _MEMORY_OF_TEXT: Final = 40.0
 
@@ -22,16 +20,20 @@ class AcceptanceTable:
     accepted whole: counting tests instead of lengths is what allows for that censoring.
     """
 
-    def __init__(self, lower_bounds: Sequence[float]) -> None:
-        """Classes begin at `lower_bounds`, ascending; below the first bound is one more class."""
+    def __init__(self, lower_bounds: Sequence[float], *, prior_tests: float = 4.0) -> None:
+        """Classes begin at `lower_bounds`, ascending; below the first bound is one more class.
+
+        `prior_tests`: how many tests a prior is worth. Many where classes hardly differ, few where they do.
+        """
         self._lower_bounds = list(lower_bounds)
+        self._prior_tests = prior_tests
         self._tests = [0.0] * (len(lower_bounds) + 1)
         self._accepted = [0.0] * (len(lower_bounds) + 1)
 
     def estimate(self, number: float, prior: float) -> float:
         """Posterior mean for the class of `number`: its counts, and `prior` as if that were a few tests."""
         of = bisect.bisect_right(self._lower_bounds, number)
-        return (self._accepted[of] + _PRIOR_TESTS * prior) / (self._tests[of] + _PRIOR_TESTS)
+        return (self._accepted[of] + self._prior_tests * prior) / (self._tests[of] + self._prior_tests)
 
     def record(self, number: float, *, accepted: bool) -> None:
         """A token of the class of `number` was tested."""

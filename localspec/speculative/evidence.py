@@ -26,24 +26,23 @@ _LONGEST_WAIT_STEPS: Final = 256
 _MOST_RESTED_REQUESTS: Final = 16
 
 _PLACES: Final = (2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 17, 25)
+# Places differ little, and one where two rejections came early would never be tested again: drafts would end before it.
+_PRIOR_TESTS_OF_PLACE: Final = 24.0
 _CONFIDENCES: Final = (0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, 0.995)
 _MATCHES: Final = (2, 3, 4, 5, 7, 9, 13, 17, 25)
 
 
 class Ledger:
-    """Seconds that one source of drafts may still lose against plain decoding, whatever the estimates say.
+    """Seconds that drafts may still lose against plain decoding, whatever the estimates say.
 
     Every draft is settled against the plain steps that it replaced, and none may be longer than `balance_s` could pay
     for if all of it were rejected. So the losses stay within a small credit, what was gained before, and a small share
-    of plain decoding: this is what keeps speculation from being slower than none. Probes, which are expected to lose,
-    have a fund of their own: gains of better times do not pay for them, and while they fail, they become rarer.
+    of plain decoding: this is what keeps speculation from being slower than none.
     """
 
     def __init__(self, plain_token_s: float) -> None:
-        self._most_s, self._most_fund_s = _MOST_TOKENS * plain_token_s, _MOST_FUND_TOKENS * plain_token_s
-        self._n_to_wait, self._next_wait = 0, _FIRST_WAIT_STEPS
-        self._most_at_first_s = _MOST_TOKENS_AT_FIRST * plain_token_s
-        self.balance_s = self._fund_s = _CREDIT_TOKENS * plain_token_s
+        self._most_s, self._most_at_first_s = _MOST_TOKENS * plain_token_s, _MOST_TOKENS_AT_FIRST * plain_token_s
+        self.balance_s = _CREDIT_TOKENS * plain_token_s
 
     def begin(self) -> None:
         """A reply begins. Little of what others have gained is for it to lose."""
@@ -51,28 +50,45 @@ class Ledger:
 
     def earn(self, plain_s: float) -> None:
         """A step took the time of `plain_s` of plain decoding."""
-        self.balance_s = min(self._most_s, self.balance_s + _LOST_SHARE * plain_s)
-        self._fund_s = min(self._most_fund_s, self._fund_s + _PROBED_SHARE * plain_s)
+        self.settle(_LOST_SHARE * plain_s)
+
+    def settle(self, gained_s: float) -> None:
+        """A step with a draft took so much less time than its tokens would have taken plainly (negative: more)."""
+        self.balance_s = min(self._most_s, self.balance_s + gained_s)
+
+
+class ProbeFund:
+    """Seconds that probes of one source may lose: drafts in which nobody believes, to see whether that still holds.
+
+    They are expected to lose, so gains of better times do not pay for them, and while they fail, they become rarer.
+    """
+
+    def __init__(self, plain_token_s: float) -> None:
+        self._most_s = _MOST_FUND_TOKENS * plain_token_s
+        self._seconds = _CREDIT_TOKENS * plain_token_s
+        self._n_to_wait, self._next_wait = 0, _FIRST_WAIT_STEPS
+
+    def earn(self, plain_s: float) -> None:
+        """A step took the time of `plain_s` of plain decoding."""
+        self._seconds = min(self._most_s, self._seconds + _PROBED_SHARE * plain_s)
         self._n_to_wait = max(0, self._n_to_wait - 1)
 
-    def settle(self, gained_s: float, *, is_probe: bool) -> None:
-        """A step with a draft took so much less time than its tokens would have taken plainly (negative: more)."""
-        if gained_s > 0.0 or not is_probe:
-            self.balance_s = min(self._most_s, self.balance_s + gained_s)
-        if gained_s > 0.0:
-            self._n_to_wait, self._next_wait = 0, _FIRST_WAIT_STEPS
-        elif is_probe:
-            self._n_to_wait, self._next_wait = self._next_wait, min(2 * self._next_wait, _LONGEST_WAIT_STEPS)
-        if is_probe:
-            self._fund_s += min(0.0, gained_s)
-
-    def may_probe(self, cost_s: float) -> bool:
+    def may_spend(self, cost_s: float) -> bool:
         """Whether a probe that can lose `cost_s` may be made now."""
-        return self._n_to_wait == 0 and cost_s <= self._fund_s
+        return self._n_to_wait == 0 and cost_s <= self._seconds
 
-    def grant_probe(self, cost_s: float) -> None:
+    def grant(self, cost_s: float) -> None:
         """Let a probe of that cost happen now."""
-        self._fund_s, self._n_to_wait = max(self._fund_s, cost_s), 0
+        self._seconds, self._n_to_wait = max(self._seconds, cost_s), 0
+
+    def note_gain(self) -> None:
+        """A draft of this source was worth its time: the next probe need not wait long."""
+        self._n_to_wait, self._next_wait = 0, _FIRST_WAIT_STEPS
+
+    def spend(self, lost_s: float) -> None:
+        """A probe has failed."""
+        self._seconds -= lost_s
+        self._n_to_wait, self._next_wait = self._next_wait, min(2 * self._next_wait, _LONGEST_WAIT_STEPS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +106,10 @@ class ModelEvidence:
     """What is known of the drafts of a draft model. `prior` is the acceptance to expect before the first test."""
 
     def __init__(self, plain_token_s: float, prior: float) -> None:
-        self.ledger = Ledger(plain_token_s)
+        self.probes = ProbeFund(plain_token_s)
         self._prior = prior
         self._overall = AcceptanceTable(())
-        self._by_place = AcceptanceTable(_PLACES)
+        self._by_place = AcceptanceTable(_PLACES, prior_tests=_PRIOR_TESTS_OF_PLACE)
         self._by_confidence = AcceptanceTable(_CONFIDENCES)
         self._n_to_rest = 0
         self._last_rest = 1
@@ -129,7 +145,7 @@ class CopyEvidence:
     """What is known of copies from the text so far."""
 
     def __init__(self, plain_token_s: float) -> None:
-        self.ledger = Ledger(plain_token_s)
+        self.probes = ProbeFund(plain_token_s)
         self._by_match = AcceptanceTable(_MATCHES)
 
     def after_match(self, n_matching: int) -> float:
@@ -139,6 +155,28 @@ class CopyEvidence:
     def record(self, n_matching: int, *, accepted: bool) -> None:
         """Such a token was tested."""
         self._by_match.record(n_matching, accepted=accepted)
+
+
+class BetweenCopies:
+    """How much text lies between two copies of a reply, on average. Copies that follow each other are one."""
+
+    # Before there was any: half a copy's worth of evidence.
+    _TOKENS_AT_FIRST: Final = 32.0
+    _COPIES_AT_FIRST: Final = 0.5
+
+    def __init__(self) -> None:
+        self._n_uncopied, self._n_copies, self._is_copying = self._TOKENS_AT_FIRST, self._COPIES_AT_FIRST, False
+
+    def record(self, n_tokens: int, *, is_copy: bool) -> None:
+        """A step brought `n_tokens`."""
+        self._n_uncopied += 0 if is_copy else n_tokens
+        self._n_copies += is_copy and not self._is_copying
+        self._is_copying = is_copy
+
+    @property
+    def n_tokens(self) -> float:
+        """Tokens from one copy to the next."""
+        return self._n_uncopied / self._n_copies
 
 
 class Rate:
@@ -161,9 +199,10 @@ class Rate:
 
 
 class Regime:
-    """What was learned from one kind of replies, greedy or sampled."""
+    """What was learned from one kind of replies, greedy or sampled. Both sources draft on one ledger."""
 
     def __init__(self, plain_token_s: float, agreement: float) -> None:
+        self.ledger = Ledger(plain_token_s)
         self.model = ModelEvidence(plain_token_s, agreement)
         self.copies = CopyEvidence(plain_token_s)
 

@@ -13,62 +13,21 @@ While a draft model drafts, the same rule decides about each further token, with
 
 from __future__ import annotations
 
-import bisect
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from localspec.speculative.acceptance import TextFactor
 from localspec.speculative.drafter import Drafter, DraftSource
-from localspec.speculative.evidence import Evidence, Ledger, Rate
+from localspec.speculative.evidence import BetweenCopies, Evidence, ProbeFund, Rate
+from localspec.speculative.outlook import Outlook
 from localspec.speculative.policy import Plan, StepOutcome
 from localspec.speculative.prompt_lookup import PromptLookup
 
-# A draft model that has fallen behind reads up once, for this many steps to come.
-_STEPS_PER_READING: Final = 8
 # A probe is long enough to show more than luck, and short enough to be cheap.
 _PROBE_TOKENS: Final = 2
 # Looking further ahead changes nothing: the reach has faded, or the first tokens pay by themselves.
 _LOOK_AHEAD: Final = 8
-
-
-@dataclass(frozen=True, slots=True)
-class _Outlook:
-    """Of drafts of 1, 2 ... tokens: how many are expected to be accepted, and the seconds beyond a plain step.
-
-    `reading_s` more have to be spent once, before the drafter can draft at all.
-    """
-
-    accepted: list[float]
-    extra_s: list[float]
-    reading_s: float
-
-    def best_rate(self, plain_s: float) -> float:
-        """Tokens per second at the best length, 0 included."""
-        rates = ((1.0 + a) / (plain_s + s) for a, s in zip(self.accepted, self.extra_s, strict=True))
-        return max(1.0 / plain_s, max(rates, default=0.0))
-
-    def best(self, price: float) -> tuple[float, int]:
-        """The largest gain in tokens, and the length that brings it; (0.0, 0) when none does.
-
-        What has to be read serves this step and others: it counts in part.
-        """
-        price_of_reading = price * self.reading_s / _STEPS_PER_READING
-        gains = (
-            (a - price * s - price_of_reading, n)
-            for n, (a, s) in enumerate(zip(self.accepted, self.extra_s, strict=True), 1)
-        )
-        return max((0.0, 0), max(gains, default=(0.0, 0)))
-
-    def n_affordable(self, seconds: float) -> int:
-        """The longest draft that costs at most so much."""
-        return bisect.bisect_right(self.extra_s, seconds - self.reading_s)
-
-    @property
-    def probe_cost_s(self) -> float:
-        """What a probe loses when nothing is accepted."""
-        return self.extra_s[:_PROBE_TOKENS][-1] + self.reading_s
 
 
 class ExpectedGain:
@@ -93,9 +52,10 @@ class ExpectedGain:
         self._draft_times = evidence.draft_times
         regime = evidence.regime(greedy=greedy)
         self._model_evidence, self._copy_evidence = regime.model, regime.copies
-        self._model_evidence.ledger.begin()
-        self._copy_evidence.ledger.begin()
+        self._ledger = regime.ledger
+        self._ledger.begin()
         self._rate = Rate()
+        self._between_copies = BetweenCopies()
         self._copy_text = TextFactor()
         self._lookup = lookup
         self._model = model if self._draft_times is not None else None
@@ -125,22 +85,22 @@ class ExpectedGain:
         evidence = self._model_evidence
         outlook = self._model_outlook(self._ceiling, n_unread=1)
         _, n_draft = outlook.best(self._price_of([outlook]))
-        if n_draft and outlook.n_affordable(evidence.ledger.balance_s):
+        if n_draft and outlook.n_affordable(self._ledger.balance_s):
             evidence.note_that_it_pays()
             return True
-        if evidence.ledger.may_probe(outlook.probe_cost_s):
+        if evidence.probes.may_spend(outlook.most_lost_s(_PROBE_TOKENS)):
             return True
         if evidence.takes_a_rest():
             return False
-        evidence.ledger.grant_probe(outlook.probe_cost_s)
+        evidence.probes.grant(outlook.most_lost_s(_PROBE_TOKENS))
         return True
 
     def plan(self, history: Sequence[int], limit: int) -> Plan | None:
-        """The source and length of the largest gain; else a probe, if the ledger of its source can pay for it."""
+        """The source and length of the largest gain; else a probe, if the fund of its source can pay for it."""
         self._plan, self._is_probe = None, False
         self._confidences.clear()
         self._reach = 1.0
-        outlooks: dict[DraftSource, _Outlook] = {}
+        outlooks: dict[DraftSource, Outlook] = {}
         if self._lookup is not None:
             self._n_matching = self._lookup.n_matching(history)
             if self._n_matching:
@@ -152,7 +112,7 @@ class ExpectedGain:
         best_gain = 0.0
         for source, outlook in outlooks.items():
             gain, n_draft = outlook.best(self._price)
-            n_affordable = outlook.n_affordable(self._ledger(source).balance_s)
+            n_affordable = outlook.n_affordable(self._ledger.balance_s)
             if gain > best_gain and n_affordable:
                 best_gain = gain
                 # The end of a draft model's draft is found while it drafts.
@@ -162,13 +122,13 @@ class ExpectedGain:
         self._planned_at = self._now()
         return self._plan
 
-    def _probe(self, outlooks: Mapping[DraftSource, _Outlook]) -> Plan | None:
+    def _probe(self, outlooks: Mapping[DraftSource, Outlook]) -> Plan | None:
         """A draft that nobody believes in, as long as the fund for them lasts.
 
         The draft model comes first: what it has to read up only grows, while copies cost the same at any time.
         """
         for source, outlook in sorted(outlooks.items(), key=lambda each: each[0] is not DraftSource.MODEL):
-            if outlook.extra_s and self._ledger(source).may_probe(outlook.probe_cost_s):
+            if outlook.extra_s and self._probes(source).may_spend(outlook.most_lost_s(_PROBE_TOKENS)):
                 self._is_probe = True
                 return Plan(source, min(_PROBE_TOKENS, len(outlook.extra_s)), self._wants_another)
         return None
@@ -213,6 +173,8 @@ class ExpectedGain:
             self._learn_draft_times()
         if source is not None:
             self._learn_acceptance(source, outcome)
+        is_copy = source is DraftSource.LOOKUP and outcome.n_accepted > 0
+        self._between_copies.record(1 + outcome.n_accepted, is_copy=is_copy)
         if outcome.n_rows - outcome.n_other_rows > 1 + outcome.n_draft:
             return  # the pass also read the end of a prompt: its time says nothing about the step
         step_s = outcome.draft_s + outcome.verify_s
@@ -220,9 +182,17 @@ class ExpectedGain:
         plain_s = self._plain_s()
         if source is not None:
             gained_s = outcome.n_accepted * plain_s / self._batch_width - self._spent_s(outcome)
-            self._ledger(source).settle(gained_s, is_probe=self._is_probe)
-        for other in (self._model_evidence, self._copy_evidence):
-            other.ledger.earn(min(step_s, plain_s))
+            self._settle(source, gained_s)
+        for each in (self._ledger, self._model_evidence.probes, self._copy_evidence.probes):
+            each.earn(min(step_s, plain_s))
+
+    def _settle(self, source: DraftSource, gained_s: float) -> None:
+        if gained_s > 0.0:
+            self._probes(source).note_gain()
+        if self._is_probe and gained_s <= 0.0:
+            self._probes(source).spend(-gained_s)
+        else:
+            self._ledger.settle(gained_s)
 
     def _learn_acceptance(self, source: DraftSource, outcome: StepOutcome) -> None:
         for i in range(min(outcome.n_accepted + 1, outcome.n_draft)):
@@ -258,31 +228,25 @@ class ExpectedGain:
 
     # --- outlooks ----------------------------------------------------------------------------------------------------
 
-    def _model_outlook(self, limit: int, n_unread: int) -> _Outlook:
+    def _model_outlook(self, limit: int, n_unread: int) -> Outlook:
         assert self._draft_times is not None
         n_usual = min(max(1, n_unread), 2)  # two after a draft that was accepted whole
         first_s, further_s = self._draft_times.seconds(n_usual), self._draft_times.seconds(1)
         reading_s = self._draft_times.seconds(n_unread) - first_s if n_unread > n_usual else 0.0
-        return self._outlook(
-            ((self._model_evidence.at_place(n), first_s if n == 1 else further_s) for n in range(1, limit + 1)),
+        places = range(1, limit + 1)
+        return Outlook.of(
+            [self._model_evidence.at_place(n) for n in places],
+            [(first_s if n == 1 else further_s) + self._row_s(n) for n in places],
             reading_s,
+            self._between_copies.n_tokens,
         )
 
-    def _copy_outlook(self, limit: int) -> _Outlook:
+    def _copy_outlook(self, limit: int) -> Outlook:
         first, evidence, text = self._n_matching, self._copy_evidence, self._copy_text
-        return self._outlook((text.adjust(evidence.after_match(first + i)), 0.0) for i in range(limit))
-
-    def _outlook(self, tokens: Iterable[tuple[float, float]], reading_s: float = 0.0) -> _Outlook:
-        """From the acceptance of each token and the seconds that it takes to draft."""
-        accepted, extra_s = [], []
-        reach, expected, seconds = 1.0, 0.0, 0.0
-        for n, (odds, draft_s) in enumerate(tokens, start=1):
-            reach *= odds
-            expected += reach
-            seconds += draft_s + self._row_s(n)
-            accepted.append(expected)
-            extra_s.append(seconds)
-        return _Outlook(accepted, extra_s, reading_s)
+        return Outlook.of(
+            [text.adjust(evidence.after_match(first + i)) for i in range(limit)],
+            [self._row_s(n) for n in range(1, limit + 1)],
+        )
 
     def _row_s(self, n: int) -> float:
         """Seconds that the n-th drafted token adds to the target's pass."""
@@ -291,7 +255,7 @@ class ExpectedGain:
     def _plain_s(self) -> float:
         return self._times.seconds(1 + self._n_other_rows)
 
-    def _price_of(self, outlooks: Iterable[_Outlook]) -> float:
+    def _price_of(self, outlooks: Iterable[Outlook]) -> float:
         """Tokens per second of all sequences in the pass: a second of drafting makes every one of them wait.
 
         The measured rate, but not more than this step could reach: after a text that was easy, it would be too dear.
@@ -301,5 +265,5 @@ class ExpectedGain:
         measured = self._rate.tokens_per_second or reachable
         return max(1.0 / plain_s, min(measured, reachable)) * self._batch_width
 
-    def _ledger(self, source: DraftSource) -> Ledger:
-        return self._copy_evidence.ledger if source is DraftSource.LOOKUP else self._model_evidence.ledger
+    def _probes(self, source: DraftSource) -> ProbeFund:
+        return self._copy_evidence.probes if source is DraftSource.LOOKUP else self._model_evidence.probes

@@ -305,6 +305,29 @@ def test_of_both_sources_the_better_one_drafts():
     assert bad_copies.sources[LOOKUP] < 0.1 * bad_copies.sources[MODEL]
 
 
+@pytest.mark.parametrize("machine", list(MACHINES)[:2])
+@pytest.mark.parametrize("others_between", [3, 12])
+def test_a_good_draft_model_reads_what_was_copied_where_that_lasts(machine, others_between):
+    """Reading costs time before it brings any: it must not be spared for ever, nor be paid for a single draft."""
+    n_others = [0]
+
+    def copies(rng: random.Random) -> int:
+        n_others[0] = (n_others[0] + 1) % (1 + others_between)
+        return 0 if n_others[0] else 30
+
+    world = copy_of(MACHINES[machine], acceptance=lambda i, confidence: 0.97, copies=copies, copied=0.97)
+    evidence = world.evidence()
+    for _ in range(3):
+        Reply(world, evidence, with_lookup=True).run(200)
+    world.sources.clear()
+    plain = 1 / world.target_s(1)
+    rates = [Reply(world, evidence, with_lookup=True).run(200) for _ in range(20)]
+    assert world.sources[LOOKUP] > 20
+    assert sum(rates) / len(rates) > 1.3 * plain
+    if others_between == 12:
+        assert world.sources[None] < 0.03 * world.sources.total()
+
+
 def test_a_hiccup_of_the_machine_does_not_silence_a_good_draft():
     world = World(acceptance=lambda i, confidence: 0.95)
     reply = Reply(world, world.evidence())
@@ -347,10 +370,10 @@ def test_the_pass_that_ends_a_prompt_says_nothing_about_steps():
     evidence = world.evidence()
     reply = Reply(world, evidence)
     plan = reply.policy.plan((), 32)
-    before = evidence.regime(greedy=False).model.ledger.balance_s
+    before = evidence.regime(greedy=False).ledger.balance_s
     n_draft = len(reply.model.propose((), 1, plan.wants_another))
     reply.policy.update(StepOutcome(MODEL, n_draft, 0, 0.01, 5.0, 300, 0, 1))
-    assert evidence.regime(greedy=False).model.ledger.balance_s == before
+    assert evidence.regime(greedy=False).ledger.balance_s == before
 
 
 def test_a_ceiling_of_zero_never_drafts():
