@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from localspec.bench.conditions import Conditions
-from localspec.cli.console import LoadProgress, say, say_error
+from localspec.cli.console import INTERRUPTED, LoadProgress, say, say_error
 from localspec.engine.client import EngineClient
 from localspec.engine.prompts import PromptEncoder
 from localspec.engine.requests import SamplingParams
@@ -30,7 +30,7 @@ from scripts.peers.turns import Run, idle_load, measure, tasks_of, warm_up
 _MAX_IDLE_CORES: Final = 0.02
 _MAX_IDLE_SHARE: Final = 0.05
 _ROOM_BYTES: Final = 512 << 20  # caches, compute buffers and all else of one more server
-_INTERRUPTED, _TERMINATED = 130, 143
+_TERMINATED = 143
 
 
 class Terminated(BaseException):
@@ -143,7 +143,7 @@ def circumstances_of(arrangement: Arrangement, conditions: Conditions, other_loa
     sampling = SamplingParams()
     ours = {LocalspecContender.name_of(mode): f"--mode {mode}" for mode in arrangement.our_modes}
     theirs = {ServerContender.name_of(mode): " ".join(mode.flags) for mode in arrangement.server_modes}
-    bindings = {BindingsContender.name: ""} if arrangement.with_bindings else {}
+    bindings = {BindingsContender.name: BindingsContender.how} if arrangement.with_bindings else {}
     return Circumstances(
         conditions=conditions,
         settings={
@@ -185,7 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say_error(error)
         code = error.exit_code
     except KeyboardInterrupt:
-        code = _INTERRUPTED
+        code = INTERRUPTED
     except Terminated:
         code = _TERMINATED
     if not outcome.runs or outcome.conditions is None:

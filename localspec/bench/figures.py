@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from localspec.bench.plan import PLAIN, Cell, Contender
 from localspec.bench.runner import Measurement, Run
+from localspec.bench.schedule import PLAIN, Cell, Contender
 from localspec.bench.statistics import (
     Spread,
     geometric_spread,
@@ -73,20 +73,20 @@ class Results:
     """The figures of a measurement. A round that was not completed is left out: its runs lack their counterparts."""
 
     def __init__(self, measurement: Measurement) -> None:
-        self.plan = measurement.plan
+        self.schedule = measurement.schedule
         runs = _complete_rounds(measurement)
         self._figures = {
             (cell, contender): _of_cell(contender, of_cell[contender], of_cell[PLAIN])
             for cell, of_cell in runs.items()
-            for contender in self.plan.contenders
+            for contender in self.schedule.contenders
         }
         self.cells = tuple(runs)
         self.n_rounds = sum(len(of_cell[PLAIN]) for of_cell in runs.values())
 
     @property
     def contenders(self) -> tuple[Contender, ...]:
-        """As in the plan."""
-        return self.plan.contenders
+        """As in the schedule."""
+        return self.schedule.contenders
 
     @property
     def temperatures(self) -> tuple[float, ...]:
@@ -130,11 +130,11 @@ def _complete_rounds(measurement: Measurement) -> dict[Cell, dict[Contender, lis
     for run in measurement.runs:
         rounds[run.cell, run.repetition][run.contender] = run
     cells: dict[Cell, dict[Contender, list[Run]]] = {}
-    for cell in measurement.plan.cells:
+    for cell in measurement.schedule.cells:
         of_cell: dict[Contender, list[Run]] = defaultdict(list)
-        for repetition in range(measurement.plan.repetitions):
+        for repetition in range(measurement.schedule.repetitions):
             runs = rounds.get((cell, repetition), {})
-            if len(runs) == len(measurement.plan.contenders):
+            if len(runs) == len(measurement.schedule.contenders):
                 for contender, run in runs.items():
                     of_cell[contender].append(run)
         if of_cell:

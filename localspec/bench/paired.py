@@ -13,7 +13,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
+
+_T = TypeVar("_T")
 
 # Quantiles of Student's t at 0.99, for 1 to 30 degrees of freedom; the last one is kept beyond, which errs to the safe
 # side by at most 6 %.
@@ -43,6 +45,12 @@ class Speedup:
     def has_bounds(self) -> bool:
         """Whether there were repetitions."""
         return math.isfinite(self.high)
+
+
+def in_turn(everyone: Sequence[_T], number: int) -> tuple[_T, ...]:
+    """Everyone once. With each `number` the next of them begins, so what drifts within a round favours none."""
+    first = number % len(everyone)
+    return (*everyone[first:], *everyone[:first])
 
 
 def speedup(passes: Sequence[Pass]) -> Speedup | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from localspec.bench.figures import Figures, Results, Scope
-from localspec.bench.plan import Contender
+from localspec.bench.schedule import Contender
 from localspec.errors import UsageError
 from localspec.printable import one_line
 

@@ -12,8 +12,8 @@ from typing import Any, Final
 from localspec.bench.conditions import Conditions
 from localspec.bench.figures import Figures, Results
 from localspec.bench.markdown import escaped, markdown_table
-from localspec.bench.plan import Plan
 from localspec.bench.runner import Measurement
+from localspec.bench.schedule import Schedule
 from localspec.bench.tables import (
     Table,
     cell_table,
@@ -52,35 +52,35 @@ def require_writable(file: Path, option: str) -> None:
 
 
 def facts(measurement: Measurement, results: Results, conditions: Conditions) -> tuple[str, ...]:
-    """What a reader must know first: the conditions, the plan, and how much of it was measured."""
+    """What a reader must know first: the conditions, the schedule, and how much of it was measured."""
     incomplete = () if measurement.is_complete else (_state(measurement, results),)
-    return (*conditions.lines(), _settings(measurement.plan), *incomplete)
+    return (*conditions.lines(), _settings(measurement.schedule), *incomplete)
 
 
-def _settings(plan: Plan) -> str:
-    lengths = sorted({cell.workload.max_tokens for cell in plan.cells})
+def _settings(schedule: Schedule) -> str:
+    lengths = sorted({cell.workload.max_tokens for cell in schedule.cells})
     upto = str(lengths[0]) if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}"
-    repetitions = "1 repetition" if plan.repetitions == 1 else f"{plan.repetitions} repetitions"
-    sampling = f"top-k {plan.sampling.top_k}, top-p {plan.sampling.top_p:g}, min-p {plan.sampling.min_p:g}"
-    cache = "; prompts stay in the cache" if plan.keeps_cache else ""
+    repetitions = "1 repetition" if schedule.repetitions == 1 else f"{schedule.repetitions} repetitions"
+    sampling = f"top-k {schedule.sampling.top_k}, top-p {schedule.sampling.top_p:g}, min-p {schedule.sampling.min_p:g}"
+    cache = "; prompts stay in the cache" if schedule.keeps_cache else ""
     return (
-        f"{repetitions}, replies of at most {upto} tokens, seed {plan.seed}, {sampling}; {_ceiling(plan)} in modes "
-        f"that choose{cache}"
+        f"{repetitions}, replies of at most {upto} tokens, seed {schedule.seed}, {sampling}; {_ceiling(schedule)} in "
+        f"modes that choose{cache}"
     )
 
 
-def _ceiling(plan: Plan) -> str:
-    if plan.num_speculative_tokens is not None:
-        return f"drafts of at most {plan.num_speculative_tokens} tokens"
+def _ceiling(schedule: Schedule) -> str:
+    if schedule.num_speculative_tokens is not None:
+        return f"drafts of at most {schedule.num_speculative_tokens} tokens"
     return f"drafts of at most {DEFAULT_NUM_SPECULATIVE_TOKENS} tokens, copies of at most {MAX_NUM_SPECULATIVE_TOKENS},"
 
 
 def _state(measurement: Measurement, results: Results) -> str:
-    plan, n_cells = measurement.plan, len(measurement.plan.cells)
+    schedule, n_cells = measurement.schedule, len(measurement.schedule.cells)
     how = "Stopped" if measurement.error is None else "Ended by an error"
     return (
-        f"{how} after {len(measurement.runs)} of {plan.n_runs} replies. Only rounds with every mode count: "
-        f"{results.n_rounds} of {plan.repetitions * n_cells}, in {len(results.cells)} of {n_cells} cells."
+        f"{how} after {len(measurement.runs)} of {schedule.n_runs} replies. Only rounds with every mode count: "
+        f"{results.n_rounds} of {schedule.repetitions * n_cells}, in {len(results.cells)} of {n_cells} cells."
     )
 
 
@@ -123,25 +123,25 @@ def _section(table: Table) -> str:
 
 def as_json(measurement: Measurement, results: Results, conditions: Conditions) -> str:
     """Every run with all its metrics, the figures per temperature and mode, and what they were measured on."""
-    plan = measurement.plan
+    schedule = measurement.schedule
     document = {
         "format": FORMAT,
         **conditions.as_dict(),
         "settings": {
-            "contenders": [str(contender) for contender in plan.contenders],
-            "temperatures": list(dict.fromkeys(cell.temperature for cell in plan.cells)),
-            "repetitions": plan.repetitions,
-            "seed": plan.seed,
-            "num_speculative_tokens": plan.num_speculative_tokens,
-            "keeps_cache": plan.keeps_cache,
+            "contenders": [str(contender) for contender in schedule.contenders],
+            "temperatures": list(dict.fromkeys(cell.temperature for cell in schedule.cells)),
+            "repetitions": schedule.repetitions,
+            "seed": schedule.seed,
+            "num_speculative_tokens": schedule.num_speculative_tokens,
+            "keeps_cache": schedule.keeps_cache,
             # The temperature and the seed are those of each run.
             "sampling": {
-                name: value for name, value in asdict(plan.sampling).items() if name not in {"temperature", "seed"}
+                name: value for name, value in asdict(schedule.sampling).items() if name not in {"temperature", "seed"}
             },
         },
         "complete": measurement.is_complete,
         "error": None if measurement.error is None else str(measurement.error),
-        "n_runs_planned": plan.n_runs,
+        "n_runs_planned": schedule.n_runs,
         "figures": list(_figures(results)),
         "runs": [run.as_dict() for run in measurement.runs],
     }

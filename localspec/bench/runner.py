@@ -1,4 +1,4 @@
-"""Running a plan: one request after the other, and what each brought."""
+"""Running a schedule: one request after the other, and what each brought."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from localspec.bench.plan import Cell, Contender, Plan
+from localspec.bench.schedule import Cell, Contender, Schedule
 from localspec.bench.step_times import StepTimes
 from localspec.bench.streaming import StreamingEngine, events_of
 from localspec.engine.events import Cancelled, Finished, Queued, StepDecoded
@@ -58,9 +58,9 @@ class Run:
 
 @dataclass
 class Measurement:
-    """The runs of a plan so far, in the order in which they ran; `error` is what ended it, if something did."""
+    """The runs of a schedule so far, in the order in which they ran; `error` is what ended it, if something did."""
 
-    plan: Plan
+    schedule: Schedule
     runs: list[Run] = field(default_factory=list)
     interrupted: bool = False
     error: LocalspecError | None = None
@@ -68,10 +68,10 @@ class Measurement:
     @property
     def is_complete(self) -> bool:
         """Whether everything that was planned was measured."""
-        return len(self.runs) == self.plan.n_runs
+        return len(self.runs) == self.schedule.n_runs
 
 
-def warm_up(engine: StreamingEngine, plan: Plan) -> dict[Contender, str]:
+def warm_up(engine: StreamingEngine, schedule: Schedule) -> dict[Contender, str]:
     """Let every contender reply once, shortly, so that none pays for pages, caches and clocks that were cold.
 
     Returns those that cannot run on this pair as what they are, each with the reason.
@@ -79,11 +79,11 @@ def warm_up(engine: StreamingEngine, plan: Plan) -> dict[Contender, str]:
     Raises:
         LocalspecError: a reply failed; the message names the contender.
     """
-    cell = plan.cells[0]
+    cell = schedule.cells[0]
     short = replace(cell, workload=replace(cell.workload, max_tokens=min(cell.workload.max_tokens, _WARM_UP_TOKENS)))
     notes = {}
-    for contender in plan.contenders:
-        run = _run(engine, plan, contender, short, 0, lambda: False)
+    for contender in schedule.contenders:
+        run = _run(engine, schedule, contender, short, 0, lambda: False)
         if run is not None and run.mode_note:
             notes[contender] = run.mode_note
     return notes
@@ -91,20 +91,20 @@ def warm_up(engine: StreamingEngine, plan: Plan) -> dict[Contender, str]:
 
 def measure(
     engine: StreamingEngine,
-    plan: Plan,
+    schedule: Schedule,
     *,
     on_run: Callable[[Run], None] = lambda _: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Measurement:
-    """Run the plan. It ends early when a run fails, or within a step when `should_stop` says so.
+    """Run the schedule. It ends early when a run fails, or within a step when `should_stop` says so.
 
     What was measured until then stays; the reply that was cut off is not among the runs.
     """
-    measurement = Measurement(plan)
+    measurement = Measurement(schedule)
     try:
-        for each in plan.rounds():
+        for each in schedule.rounds():
             for contender in each.contenders:
-                run = _run(engine, plan, contender, each.cell, each.repetition, should_stop)
+                run = _run(engine, schedule, contender, each.cell, each.repetition, should_stop)
                 if run is None:
                     measurement.interrupted = True
                     return measurement
@@ -113,7 +113,7 @@ def measure(
                 logger.info(
                     "run %d of %d: %s on %s: %.1f tokens/s",
                     len(measurement.runs),
-                    plan.n_runs,
+                    schedule.n_runs,
                     contender,
                     each.cell,
                     speed,
@@ -126,7 +126,7 @@ def measure(
 
 def _run(
     engine: StreamingEngine,
-    plan: Plan,
+    schedule: Schedule,
     contender: Contender,
     cell: Cell,
     repetition: int,
@@ -134,10 +134,10 @@ def _run(
 ) -> Run | None:
     """One reply; None when it was stopped."""
     try:
-        if not plan.keeps_cache:
-            for _ in engine.stream(plan.forgetting_request()):
+        if not schedule.keeps_cache:
+            for _ in engine.stream(schedule.forgetting_request()):
                 pass
-        return _reply(engine, plan, contender, cell, repetition, should_stop)
+        return _reply(engine, schedule, contender, cell, repetition, should_stop)
     except LocalspecError as error:
         error.message = f"{contender} on {cell}, repetition {repetition + 1}: {error.message}"
         raise
@@ -145,7 +145,7 @@ def _run(
 
 def _reply(
     engine: StreamingEngine,
-    plan: Plan,
+    schedule: Schedule,
     contender: Contender,
     cell: Cell,
     repetition: int,
@@ -153,7 +153,7 @@ def _reply(
 ) -> Run | None:
     queued: Queued | None = None
     first: RequestMetrics | None = None
-    with closing(events_of(engine, plan.request(contender, cell, repetition))) as events:
+    with closing(events_of(engine, schedule.request(contender, cell, repetition))) as events:
         for event in events:
             if should_stop() or isinstance(event, Cancelled):
                 return None

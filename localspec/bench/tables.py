@@ -8,7 +8,7 @@ from typing import Final
 
 from localspec.bench.cell_text import NOTHING, middle, milliseconds, number, percent, with_extremes
 from localspec.bench.figures import Figures, Results, Scope
-from localspec.bench.plan import PLAIN
+from localspec.bench.schedule import PLAIN
 
 MAX_DRAFT_SHARE: Final = 0.30
 """A larger share of the step time is flagged: the draft model is too slow for its target, or drafts too far."""

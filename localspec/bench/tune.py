@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -13,11 +13,12 @@ from localspec.bench.cell_text import times_within
 from localspec.bench.profile import Comparison, Findings, Profile, present_basis, profile_file
 from localspec.bench.tune_measure import Case, PairedMeasurement, TunableEngine, cases_in_turn, fit_to_budget
 from localspec.bench.tune_search import Outcome, OutOfTimeError, Search, Trial, Verdict
-from localspec.bench.tune_space import Choices, Point, Space, difference
+from localspec.bench.tune_space import Choices, Point, Space, difference, usual_threads
 from localspec.bench.workloads import Workload
 from localspec.engine.client import LoadListener
 from localspec.engine.requests import Mode, PairSpec, SamplingParams
 from localspec.errors import LocalspecError, ModelFileError, UsageError
+from localspec.memory.devices import processors
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,9 @@ def tune(
         engine, options.pair, options.draft_gpu_layers, options.sampling, now=now, on_load=on_load
     )
     loaded = measure.load(options.present)
-    space = Space(options.present, options.given, options.choices, on_gpu=loaded.gpu_offload)
+    threads = options.choices.threads or usual_threads(loaded.n_threads, processors().n_threads)
+    choices = replace(options.choices, threads=threads)
+    space = Space(options.present, options.given, choices, on_gpu=loaded.gpu_offload)
     began = now()
     measure.deadline = began + options.budget_s
     cases = cases_in_turn(options.workloads, options.temperatures)

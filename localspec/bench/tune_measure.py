@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from localspec.bench.paired import Pass
+from localspec.bench.paired import Pass, in_turn
 from localspec.bench.streaming import StreamingEngine, events_of
 from localspec.bench.tune_search import OutOfTimeError, UnusableError
 from localspec.bench.tune_space import Point, pair_at
@@ -170,10 +170,10 @@ class PairedMeasurement:
         indices = range(len(self.cases))
         if one == other:
             for i in indices:
-                for point in both if (i + number) % 2 == 0 else both[::-1]:
+                for point in in_turn(both, i + number):
                     yield point, i
         else:
-            for point in both if number % 2 == 0 else both[::-1]:
+            for point in in_turn(both, number):
                 for i in indices:
                     yield point, i
 

@@ -127,9 +127,9 @@ class Search(Generic[Point]):
 
     def run(self) -> Outcome[Point]:
         """Search to the end."""
-        n_changes = -1
-        while n_changes != len(self._incumbents):
-            n_changes = len(self._incumbents)
+        n_before = -1
+        while n_before != len(self._incumbents):
+            n_before = len(self._incumbents)
             for dimension in self._dimensions:
                 for challenger in dimension.alternatives(self.outcome.best):
                     if self._is_new(challenger) and not self._try(dimension.name, challenger):

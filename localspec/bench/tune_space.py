@@ -17,7 +17,6 @@ from localspec.engine.requests import (
     ModelSpec,
     PairSpec,
 )
-from localspec.memory.devices import Processors
 
 _FIXED_LENGTHS: Final = (4, 2, 8)
 _CEILINGS: Final = (8, MAX_NUM_SPECULATIVE_TOKENS, DEFAULT_NUM_SPECULATIVE_TOKENS)
@@ -106,10 +105,9 @@ class Choices:
     kv_types: tuple[KvType, ...] = ()
 
 
-def usual_threads(here: Processors) -> tuple[int, ...]:
-    """Thread counts that may beat the default, one per core: half of it, and one per logical processor."""
-    default = min(here.n_cores, here.n_threads)
-    return tuple(n for n in dict.fromkeys((default // 2, here.n_threads)) if n not in {0, default})
+def usual_threads(default: int, n_logical: int) -> tuple[int, ...]:
+    """Thread counts that may beat the `default`: half of it, and one per logical processor."""
+    return tuple(n for n in dict.fromkeys((default // 2, n_logical)) if n not in {0, default})
 
 
 class Space:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import typer
 
 from localspec.cli.bench_options import OutputOptions, PlanOptions
-from localspec.cli.console import LoadProgress, say, say_error
-from localspec.cli.generate import INTERRUPTED
+from localspec.cli.console import INTERRUPTED, LoadProgress, say, say_error
 from localspec.cli.option_groups import expand_groups
 from localspec.cli.options import PairOptions, SamplingOptions
 from localspec.engine.requests import Mode
@@ -20,8 +19,8 @@ from localspec.errors import UsageError
 
 if TYPE_CHECKING:
     from localspec.bench.conditions import Conditions
-    from localspec.bench.plan import Cell, Contender, Plan
     from localspec.bench.runner import Measurement
+    from localspec.bench.schedule import Cell, Contender, Schedule
     from localspec.bench.workloads import Workload
     from localspec.engine.client import EngineClient
     from localspec.engine.events import Loaded
@@ -38,7 +37,7 @@ def bench(context: typer.Context, pair: PairOptions, options: PlanOptions, outpu
     refused, 4 does not fit, 130 interrupted.
     """
     from localspec.bench.conditions import Conditions
-    from localspec.bench.plan import Plan
+    from localspec.bench.schedule import Schedule
     from localspec.cli.selection import select as select_pair
     from localspec.engine.client import EngineClient
 
@@ -60,7 +59,7 @@ def bench(context: typer.Context, pair: PairOptions, options: PlanOptions, outpu
             say(loaded.speculation_note)
         if not loaded.has_chat_template:
             say("The model carries no chat template: ChatML is assumed, and replies may be unlike its usual ones.")
-        plan = Plan(
+        schedule = Schedule(
             contenders=contenders,
             cells=_cells(engine, workloads, temperatures, contexts, loaded),
             sampling=selection.sampling,
@@ -69,22 +68,24 @@ def bench(context: typer.Context, pair: PairOptions, options: PlanOptions, outpu
             seed=options.seed,
             keeps_cache=options.keep_cache,
         )
-        code = _run(engine, plan, Conditions.now(spec, loaded), output, may_drop=not options.modes)
+        code = _run(engine, schedule, Conditions.now(spec, loaded), output, may_drop=not options.modes)
     if code:
         raise typer.Exit(code)
 
 
-def _run(engine: EngineClient, plan: Plan, conditions: Conditions, output: OutputOptions, *, may_drop: bool) -> int:
+def _run(
+    engine: EngineClient, schedule: Schedule, conditions: Conditions, output: OutputOptions, *, may_drop: bool
+) -> int:
     """Measure and report; the exit code."""
     from localspec.bench.runner import measure, warm_up
     from localspec.bench.terminal import ProgressBar
 
     with ProgressBar(sys.stderr).shown() as bar:
-        plan = _runnable(plan, warm_up(engine, plan), may_drop=may_drop)
-        bar.begin(plan.n_runs)
+        schedule = _runnable(schedule, warm_up(engine, schedule), may_drop=may_drop)
+        bar.begin(schedule.n_runs)
         interrupt = _Interrupt()
         signal.signal(signal.SIGINT, interrupt)
-        measurement = measure(engine, plan, on_run=bar.done, should_stop=lambda: interrupt.happened)
+        measurement = measure(engine, schedule, on_run=bar.done, should_stop=lambda: interrupt.happened)
         signal.signal(signal.SIGINT, signal.default_int_handler)
     _report(measurement, conditions, output)
     if measurement.error is not None:
@@ -122,7 +123,7 @@ def _report(measurement: Measurement, conditions: Conditions, output: OutputOpti
         show(results, facts(measurement, results, conditions), sys.stdout, with_step_times=output.step_times)
 
 
-# --- from options to a plan ------------------------------------------------------------------------------------------
+# --- from options to a schedule --------------------------------------------------------------------------------------
 
 
 def _workloads(options: PlanOptions) -> list[Workload]:
@@ -136,7 +137,7 @@ def _workloads(options: PlanOptions) -> list[Workload]:
 
 
 def _contenders(options: PlanOptions, *, has_draft: bool) -> tuple[Contender, ...]:
-    from localspec.bench.plan import default_contenders, parse_contenders
+    from localspec.bench.schedule import default_contenders, parse_contenders
 
     if not options.modes:
         return default_contenders(has_draft_model=has_draft)
@@ -146,14 +147,14 @@ def _contenders(options: PlanOptions, *, has_draft: bool) -> tuple[Contender, ..
     return contenders
 
 
-def _runnable(plan: Plan, notes: dict[Contender, str], *, may_drop: bool) -> Plan:
-    """The plan without modes that this pair does not have; one that was asked for by name is an error."""
+def _runnable(schedule: Schedule, notes: dict[Contender, str], *, may_drop: bool) -> Schedule:
+    """The schedule without modes that this pair does not have; one that was asked for by name is an error."""
     if not notes:
-        return plan
+        return schedule
     if not may_drop:
         contender, note = next(iter(notes.items()))
         raise UsageError(f"{contender} cannot be measured with this pair: {note}", hint="Leave it out of --mode.")
-    return replace(plan, contenders=tuple(each for each in plan.contenders if each not in notes))
+    return replace(schedule, contenders=tuple(each for each in schedule.contenders if each not in notes))
 
 
 def _cells(
@@ -164,7 +165,7 @@ def _cells(
     loaded: Loaded,
 ) -> tuple[Cell, ...]:
     from localspec.bench.padding import count_prompt_tokens, fill_context
-    from localspec.bench.plan import cells_of
+    from localspec.bench.schedule import cells_of
 
     if not contexts:
         return cells_of(workloads, temperatures)

@@ -10,6 +10,9 @@ from localspec.engine.metrics import RequestMetrics
 from localspec.errors import LocalspecError
 from localspec.printable import printable
 
+# The exit code of a shell for what Ctrl-C has ended.
+INTERRUPTED: Final = 130
+
 
 def say(text: str) -> None:
     """One line for the person, never for a pipe."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from localspec.cli.console import LoadProgress, say, say_error, summary
+from localspec.cli.console import INTERRUPTED, LoadProgress, say, say_error, summary
 from localspec.cli.option_groups import expand_groups
 from localspec.cli.options import PairOptions, ReplyOptions, SamplingOptions, TunedOptions
 from localspec.engine.requests import ChatPrompt, GenerateRequest, Message, Mode, RawPrompt
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 _REQUEST: Final = "The request"
 _MAX_STDIN_BYTES: Final = 16 << 20
-INTERRUPTED: Final = 130
 
 
 @expand_groups

@@ -14,8 +14,8 @@ import typer
 
 from localspec.cli.bench import bench
 from localspec.cli.chat import chat
-from localspec.cli.console import say, say_error
-from localspec.cli.generate import INTERRUPTED, generate
+from localspec.cli.console import INTERRUPTED, say, say_error
+from localspec.cli.generate import generate
 from localspec.cli.tune import tune
 from localspec.errors import DoesNotFitError, LocalspecError
 from localspec.logs import configure

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from localspec.cli.console import say
-from localspec.cli.generate import INTERRUPTED
+from localspec.cli.console import INTERRUPTED, say
 from localspec.cli.option_groups import expand_groups
 from localspec.cli.options import PairOptions, SamplingOptions
 from localspec.engine.requests import KvType, SamplingParams
@@ -146,10 +144,9 @@ def _options(
     budget_s: float,
 ) -> TuneOptions:
     from localspec.bench.tune import TuneOptions
-    from localspec.bench.tune_space import present_point, usual_threads
+    from localspec.bench.tune_space import present_point
     from localspec.bench.workloads import STANDARD, read_workloads
     from localspec.config import TunedSettings
-    from localspec.memory.devices import processors
     from localspec.models.gguf import read_header
 
     for draft in choices.drafts:
@@ -165,7 +162,7 @@ def _options(
         sampling=sampling,
         temperatures=tuple(temperatures or [sampling.temperature]),
         workloads=tuple(read_workloads(workload or STANDARD)),
-        choices=choices if choices.threads else replace(choices, threads=usual_threads(processors())),
+        choices=choices,
         budget_s=budget_s,
     )
 

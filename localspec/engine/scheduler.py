@@ -113,7 +113,7 @@ class Scheduler:
         while self._waiting and self._free:
             self._admit(self._waiting.popleft())
         prefilling: list[tuple[ActiveSequence, int]] = []
-        stepping: list[tuple[ActiveSequence, float]] = []  # with the seconds inside the draft model
+        stepping: list[tuple[ActiveSequence, float, int]] = []  # with the draft model's seconds and the step's rows
         context = self._pair.target.context
         # Decoding sequences first: a long prompt takes what they leave of the batch.
         for sequence in sorted(self._active, key=lambda each: each.n_pending):
@@ -121,8 +121,8 @@ class Scheduler:
             with self._guarded(sequence):
                 if sequence.prefill_drafters() and sequence.n_pending <= self._most_pending(room):
                     drafted_s = self._draft_native_s()
-                    sequence.propose(room)
-                    stepping.append((sequence, self._draft_native_s() - drafted_s))
+                    n_step_rows = sequence.propose(room)
+                    stepping.append((sequence, self._draft_native_s() - drafted_s, n_step_rows))
                 elif room > 0 and sequence.n_pending > 1:
                     prefilling.append((sequence, sequence.add_prefill(room)))
         if not context.n_pending:
@@ -132,17 +132,22 @@ class Scheduler:
         try:
             context.decode()
         except LocalspecError as error:
-            self._decode_failed([sequence for sequence, _ in (*stepping, *prefilling)], error)
+            self._decode_failed([*(each[0] for each in stepping), *(each[0] for each in prefilling)], error)
             return
         decode_s = time.perf_counter() - started
         batch_width = len(stepping) + len(prefilling)
         for sequence, n_tokens in prefilling:
             sequence.prefilled(n_tokens, decode_s)
             self._emit(sequence.prefilling())
-        for sequence, drafted_s in stepping:
+        all_step_rows = sum(n_step_rows for _, _, n_step_rows in stepping)
+        for sequence, drafted_s, n_step_rows in stepping:
             with self._guarded(sequence):
                 events = sequence.verify(
-                    decode_s=decode_s, draft_pass_s=drafted_s, n_rows=n_rows, batch_width=batch_width
+                    decode_s=decode_s,
+                    draft_pass_s=drafted_s,
+                    n_rows=n_rows,
+                    n_other_rows=all_step_rows - n_step_rows,
+                    batch_width=batch_width,
                 )
                 self._deliver(sequence, events)
 

@@ -59,6 +59,7 @@ class ActiveSequence:
         self._max_draft = max_draft
         self._detokenizer = Detokenizer(token_bytes)
         self._stops = StopStrings(request.stop)
+        self._last_origin = Origin.TARGET
         self._draft: Draft = EMPTY_DRAFT
         self._first_row = self._first_output_row = 0
         self._step_started = 0.0
@@ -107,8 +108,11 @@ class ActiveSequence:
 
     # --- one step: propose -> (decode) -> verify -> commit ---------------------------------------------------------
 
-    def propose(self, room: int) -> None:
-        """Draft, and put the pending tokens and the draft into the batch."""
+    def propose(self, room: int) -> int:
+        """Draft, and put the pending tokens and the draft into the batch; returns the rows that every such step has.
+
+        The rest of a prompt, which the first step may carry, is not among them.
+        """
         self._step_started = time.perf_counter()
         n_generated = len(self.history) - self._n_prompt
         limit = min(self._n_max_tokens - n_generated - 1, room - self.n_pending, self._max_draft)
@@ -116,6 +120,7 @@ class ActiveSequence:
         rows = [*self.history[self.cache.n_past :], *self._draft.tokens]
         self._first_row = self.cache.add(rows, n_outputs=1 + len(self._draft))
         self._first_output_row = self._first_row + self.n_pending - 1
+        return 1 + len(self._draft)
 
     def distribution(self, row: int) -> TokenDistribution:
         """`TargetRows`: the target's distribution after the history and `row` accepted draft tokens."""
@@ -126,12 +131,12 @@ class ActiveSequence:
         self._sampler.accept(token)
 
     def verify(
-        self, *, decode_s: float, draft_pass_s: float, n_rows: int, batch_width: int
+        self, *, decode_s: float, draft_pass_s: float, n_rows: int, n_other_rows: int, batch_width: int
     ) -> tuple[RequestEvent, ...]:
         """Judge the draft by the rows just decoded, commit, and tell what happened.
 
-        `decode_s`: the target's forward pass, of `n_rows` rows for `batch_width` sequences; `draft_pass_s`: those of
-        the draft model in this step.
+        `decode_s`: the target's forward pass; `draft_pass_s`: those of the draft model in this step. The others are
+        those of `StepOutcome`.
         """
         draft, n_history = self._draft, len(self.history)
         decoded_tokens = [*self.history[self.cache.n_past :], *draft.tokens]
@@ -143,9 +148,7 @@ class ActiveSequence:
             self._draft = EMPTY_DRAFT
         self.history.extend(verification.tokens)
         self.cache.rollback(n_history + verification.n_accepted)
-        outcome = self.speculation.record(
-            decode_s, n_rows=n_rows, n_other_rows=n_rows - len(decoded_tokens), batch_width=batch_width
-        )
+        outcome = self.speculation.record(decode_s, n_rows=n_rows, n_other_rows=n_other_rows, batch_width=batch_width)
 
         spans, n_kept, reason = self._release(verification)
         step_s = time.perf_counter() - self._step_started
@@ -189,6 +192,7 @@ class ActiveSequence:
         for n, (token, origin) in enumerate(zip(verification.tokens, verification.origins, strict=True), start=1):
             if self._ends_generation(token):
                 return _joined(spans), n, FinishReason.STOP
+            self._last_origin = origin
             text = self._detokenizer.push(token)
             if text:
                 spans.extend(self._stops.push((TextSpan(text, origin),)))
@@ -204,7 +208,7 @@ class ActiveSequence:
         if self._stops.matched is not None:
             return ()
         rest = self._detokenizer.flush()
-        released = self._stops.push((TextSpan(rest, Origin.TARGET),)) if rest else ()
+        released = self._stops.push((TextSpan(rest, self._last_origin),)) if rest else ()
         return _joined([*released, *self._stops.flush()])
 
 

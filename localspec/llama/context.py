@@ -260,6 +260,5 @@ def _pointer(array: NDArray[Any], kind: Any) -> Any:
 
 def default_threads() -> int:
     """One thread per physical core that this process may use: decoding waits for memory, not for hyper-threads."""
-    physical = psutil.cpu_count(logical=False) or 1
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else physical
-    return max(1, min(physical, allowed))
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(psutil.cpu_count(logical=False) or allowed, allowed)

@@ -8,8 +8,6 @@ from typing import Final
 
 # Tests that a class remembers, in effect: enough to tell 0.9 from 0.95, few enough to follow the text.
 _MEMORY: Final = 150.0
-# A reply is short, and can turn from prose to code.
-_MEMORY_OF_TEXT: Final = 40.0
 
 
 class AcceptanceTable:
@@ -41,25 +39,3 @@ class AcceptanceTable:
         keep = 1.0 - 1.0 / _MEMORY
         self._tests[of] = self._tests[of] * keep + 1.0
         self._accepted[of] = self._accepted[of] * keep + accepted
-
-
-class TextFactor:
-    """How much more, or less, is rejected in this reply than was expected: what makes a text easy or hard.
-
-    A table knows all kinds of text at once. One factor on the probability of a rejection, estimated within the reply,
-    tells them apart after a few tokens: copies hold in an edit and fail in a chat, whatever they match.
-    """
-
-    def __init__(self) -> None:
-        self._rejected = self._expected = 0.0
-
-    def adjust(self, estimate: float) -> float:
-        """An acceptance estimate, as it applies to this text. One rejection that was expected is the prior."""
-        factor = (self._rejected + 1.0) / (self._expected + 1.0)
-        return max(0.0, 1.0 - (1.0 - estimate) * factor)
-
-    def record(self, estimate: float, *, accepted: bool) -> None:
-        """A token with this estimate, before adjustment, was tested."""
-        keep = 1.0 - 1.0 / _MEMORY_OF_TEXT
-        self._rejected = self._rejected * keep + (not accepted)
-        self._expected = self._expected * keep + 1.0 - estimate

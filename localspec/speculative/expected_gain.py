@@ -17,12 +17,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from localspec.speculative.acceptance import TextFactor
 from localspec.speculative.drafter import Drafter, DraftSource
-from localspec.speculative.evidence import BetweenCopies, Evidence, ProbeFund, Rate
+from localspec.speculative.evidence import Evidence
+from localspec.speculative.ledger import ProbeFund
 from localspec.speculative.outlook import Outlook
 from localspec.speculative.policy import Plan, StepOutcome
 from localspec.speculative.prompt_lookup import PromptLookup
+from localspec.speculative.reply_evidence import BetweenCopies, Rate, TextFactor
 
 # A probe is long enough to show more than luck, and short enough to be cheap.
 _PROBE_TOKENS: Final = 2
@@ -85,14 +86,14 @@ class ExpectedGain:
         evidence = self._model_evidence
         outlook = self._model_outlook(self._ceiling, n_unread=1)
         _, n_draft = outlook.best(self._price_of([outlook]))
-        if n_draft and outlook.n_affordable(self._ledger.balance_s):
+        probe_s = outlook.most_lost_s(_PROBE_TOKENS)
+        if n_draft and (outlook.n_affordable(self._ledger.stake_s()) or evidence.probes.may_spend(probe_s)):
             evidence.note_that_it_pays()
             return True
-        if evidence.probes.may_spend(outlook.most_lost_s(_PROBE_TOKENS)):
-            return True
+        # Reading the prompt is in no ledger: a fund that has filled up meanwhile is no reason to do it.
         if evidence.takes_a_rest():
             return False
-        evidence.probes.grant(outlook.most_lost_s(_PROBE_TOKENS))
+        evidence.probes.grant(probe_s)
         return True
 
     def plan(self, history: Sequence[int], limit: int) -> Plan | None:
@@ -101,23 +102,23 @@ class ExpectedGain:
         self._confidences.clear()
         self._reach = 1.0
         outlooks: dict[DraftSource, Outlook] = {}
+        if self._model is not None:
+            self._n_unread = self._model.n_unread(history)
+            outlooks[DraftSource.MODEL] = self._model_outlook(min(limit, self._ceiling), self._n_unread)
         if self._lookup is not None:
             self._n_matching = self._lookup.n_matching(history)
             if self._n_matching:
                 outlooks[DraftSource.LOOKUP] = self._copy_outlook(min(limit, self._copy_ceiling))
-        if self._model is not None:
-            self._n_unread = self._model.n_unread(history)
-            outlooks[DraftSource.MODEL] = self._model_outlook(min(limit, self._ceiling), self._n_unread)
         self._price = self._price_of(outlooks.values())
         best_gain = 0.0
         for source, outlook in outlooks.items():
-            gain, n_draft = outlook.best(self._price)
-            n_affordable = outlook.n_affordable(self._ledger.balance_s)
-            if gain > best_gain and n_affordable:
+            stake_s = self._ledger.stake_s(outlook.reading_s)
+            gain, n_draft = outlook.best(self._price, stake_s)
+            if gain > best_gain:
                 best_gain = gain
-                # The end of a draft model's draft is found while it drafts.
-                n_draft = len(outlook.extra_s) if source is DraftSource.MODEL else n_draft
-                self._plan = Plan(source, min(n_draft, n_affordable), self._wants_another)
+                if source is DraftSource.MODEL:  # the end of its draft is found while it drafts
+                    n_draft = outlook.n_affordable(stake_s)
+                self._plan = Plan(source, n_draft, self._wants_another)
         self._plan = self._plan or self._probe(outlooks)
         self._planned_at = self._now()
         return self._plan
@@ -127,7 +128,7 @@ class ExpectedGain:
 
         The draft model comes first: what it has to read up only grows, while copies cost the same at any time.
         """
-        for source, outlook in sorted(outlooks.items(), key=lambda each: each[0] is not DraftSource.MODEL):
+        for source, outlook in outlooks.items():
             if outlook.extra_s and self._probes(source).may_spend(outlook.most_lost_s(_PROBE_TOKENS)):
                 self._is_probe = True
                 return Plan(source, min(_PROBE_TOKENS, len(outlook.extra_s)), self._wants_another)
@@ -163,28 +164,25 @@ class ExpectedGain:
 
     def update(self, outcome: StepOutcome) -> None:
         """Learn times, acceptance, the rate and what the draft has gained or lost."""
-        self._times.observe(outcome.n_rows, outcome.verify_s)
         self._n_other_rows, self._batch_width = outcome.n_other_rows, outcome.batch_width
         plan, self._plan = self._plan, None  # of this step: the next one may come without a plan
-        source = outcome.source
+        source, plain_s = outcome.source, self._plain_s()
         if plan is not None and source is None:
             self._retire(plan.source)
         if plan is not None and self._confidences:
             self._learn_draft_times()
         if source is not None:
             self._learn_acceptance(source, outcome)
+            self._settle(source, outcome.n_accepted * plain_s / self._batch_width - self._spent_s(outcome))
         is_copy = source is DraftSource.LOOKUP and outcome.n_accepted > 0
         self._between_copies.record(1 + outcome.n_accepted, is_copy=is_copy)
         if outcome.n_rows - outcome.n_other_rows > 1 + outcome.n_draft:
-            return  # the pass also read the end of a prompt: its time says nothing about the step
+            return  # the pass also read a prompt, or its end: its time says nothing about steps
+        self._times.observe(outcome.n_rows, outcome.verify_s)
         step_s = outcome.draft_s + outcome.verify_s
         self._rate.add(1 + outcome.n_accepted, step_s)
-        plain_s = self._plain_s()
-        if source is not None:
-            gained_s = outcome.n_accepted * plain_s / self._batch_width - self._spent_s(outcome)
-            self._settle(source, gained_s)
         for each in (self._ledger, self._model_evidence.probes, self._copy_evidence.probes):
-            each.earn(min(step_s, plain_s))
+            each.earn(min(step_s, plain_s) / self._batch_width)
 
     def _settle(self, source: DraftSource, gained_s: float) -> None:
         if gained_s > 0.0:

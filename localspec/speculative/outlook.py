@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -45,14 +46,20 @@ class Outlook:
         rates = ((1.0 + a) / (plain_s + s) for a, s in zip(self.accepted, self.costs_s, strict=True))
         return max(1.0 / plain_s, max(rates, default=0.0))
 
-    def best(self, price: float) -> tuple[float, int]:
-        """The largest gain in tokens, and the length that brings it; (0.0, 0) when none does."""
-        gains = ((a - price * s, n) for n, (a, s) in enumerate(zip(self.accepted, self.costs_s, strict=True), 1))
+    def best(self, price: float, affordable_s: float = math.inf) -> tuple[float, int]:
+        """The largest gain in tokens, and the length that brings it; (0.0, 0) when none does.
+
+        Lengths that cost more than `affordable_s`, reading apart, are left out.
+        """
+        n_most = self.n_affordable(affordable_s)
+        gains = (
+            (a - price * s, n) for n, (a, s) in enumerate(zip(self.accepted[:n_most], self.costs_s, strict=False), 1)
+        )
         return max((0.0, 0), max(gains, default=(0.0, 0)))
 
     def n_affordable(self, seconds: float) -> int:
-        """The longest draft that costs at most so much, all reading included."""
-        return bisect.bisect_right(self.extra_s, seconds - self.reading_s)
+        """The longest draft that costs at most so much, reading apart."""
+        return bisect.bisect_right(self.extra_s, seconds)
 
     def most_lost_s(self, n_draft: int) -> float:
         """What a draft of `n_draft` tokens, or of the longest possible if that is less, loses if none is accepted."""

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Final
 
-# How far one pass moves the estimate for its own width, and for every width: machines slow down as a whole.
-_OWN_STEP: Final = 0.1
-_COMMON_STEP: Final = 0.1
-# A pass that was held up by something else counts as one that took this many times the estimate, at most.
-_MAX_SURPRISE: Final = 2.0
+import numpy as np
+
+# A surprise moves the times of all widths, since machines slow down as a whole, and those near its own once more. The
+# two in a fixed proportion, on a logarithmic scale: then the estimates have one place of rest, and noise cannot drive
+# the common part and the others apart.
+_COMMON_STEP: Final = 0.12
+_OWN_STEP: Final = 0.04
+# What was measured at load counts as so many passes; after as many more, the steps are as above.
+_PASSES_AT_FIRST: Final = 2
+# A pass that was held up by something else counts as one that took this many times the estimate, at most. Nothing makes
+# a pass faster than it is, so the other way there is no limit.
+_MOST_SLOWED: Final = 1.35
+# Estimates are kept for these widths, for the measured ones and for the widest, and are linear in between.
+_KNOTS: Final = (1, 2, 3, 5, 9, 17, 33, 65)
 
 
 class PassTimes:
-    """Estimated seconds of a forward pass of n rows, and of what is computed from it; never less for more rows.
+    """Estimated seconds of a forward pass of n rows; never less for more rows, nor more than n passes of one row.
 
-    There is an estimate for every width up to `widest`, which follows the passes that run; beyond it times go on
-    linearly.
+    Estimates up to the width `widest` follow the passes that run; beyond it times go on linearly.
     """
 
     def __init__(self, measured: Mapping[int, float], widest: int = 0) -> None:
@@ -29,44 +38,49 @@ class PassTimes:
         """
         if not measured or min(measured) < 1 or min(measured.values()) <= 0.0:
             raise ValueError(f"Pass times must be seconds above 0 for widths above 0, at least one; got {measured}.")
-        known = sorted(measured.items())
-        self._common = 1.0
-        self._seconds: list[float] = []  # [n - 1]: of n rows, before the common factor
-        left_rows, left_s = 0, known[0][1]
-        for rows, seconds in known:
-            slope = (max(seconds, left_s) - left_s) / (rows - left_rows)
-            self._seconds += [left_s + slope * (n - left_rows) for n in range(left_rows + 1, rows + 1)]
-            left_rows, left_s = rows, self._seconds[-1]
-        while len(self._seconds) < widest:
-            self._seconds.append(self._seconds[-1] + self._slope())
+        self._widest = max(widest, *measured)
+        knots = sorted({*measured, 1, self._widest, *(n for n in _KNOTS if n < self._widest)})
+        self._knots = np.array(knots, float)
+        self._logs = np.log(_extended(measured, knots))
+        self._n_observed = 0
+        self._table: list[float] = []  # [n - 1]: of n rows
+        self._tabulate()
 
     def seconds(self, n_rows: int) -> float:
         """Estimate for `n_rows` (>= 1)."""
-        widest = len(self._seconds)
-        if n_rows <= widest:
-            return self._common * self._seconds[n_rows - 1]
-        return self._common * (self._seconds[-1] + self._slope() * (n_rows - widest))
+        if n_rows <= self._widest:
+            return self._table[n_rows - 1]
+        slope = (self._table[-1] - self._table[0]) / (self._widest - 1) if self._widest > 1 else self._table[0]
+        return self._table[-1] + slope * (n_rows - self._widest)
 
     def observe(self, n_rows: int, seconds: float) -> None:
         """Learn from a pass. One that is wider than `widest` says too little about narrow ones."""
-        if n_rows > len(self._seconds):
+        if n_rows > self._widest or seconds <= 0.0:
             return
-        surprise = seconds / self.seconds(n_rows)
-        surprise = min(max(surprise, 1.0 / _MAX_SURPRISE), _MAX_SURPRISE) - 1.0
-        self._common *= 1.0 + _COMMON_STEP * surprise
-        known = self._seconds
-        own = known[n_rows - 1] = known[n_rows - 1] * (1.0 + _OWN_STEP * surprise)
-        # Neighbours give way where they would contradict: a wider pass never takes less time.
-        for i in range(n_rows, len(known)):
-            if known[i] >= own:
-                break
-            known[i] = own
-        for i in range(n_rows - 2, -1, -1):
-            if known[i] <= own:
-                break
-            known[i] = own
+        self._n_observed += 1
+        surprise = min(math.log(seconds / self._table[n_rows - 1]), math.log(_MOST_SLOWED))
+        surprise *= max(1.0, 1.0 / ((_PASSES_AT_FIRST + self._n_observed) * (_COMMON_STEP + _OWN_STEP)))
+        self._logs += _COMMON_STEP * surprise
+        right = int(self._knots.searchsorted(n_rows))
+        share = 1.0
+        if right and self._knots[right] != n_rows:
+            share = float((n_rows - self._knots[right - 1]) / (self._knots[right] - self._knots[right - 1]))
+            self._logs[right - 1] += (1.0 - share) * _OWN_STEP * surprise
+        self._logs[right] += share * _OWN_STEP * surprise
+        self._tabulate()
 
-    def _slope(self) -> float:
-        """Per row, over all widths; rows cost as much as the first one where nothing else is known."""
-        n = len(self._seconds)
-        return (self._seconds[-1] - self._seconds[0]) / (n - 1) if n > 1 else self._seconds[0]
+    def _tabulate(self) -> None:
+        rows = np.arange(1.0, self._widest + 1.0)
+        times = np.interp(rows, self._knots, np.exp(self._logs))
+        times = np.minimum(times, rows * times[0])
+        # A hiccup makes a pass slower, never faster: where a wider one takes less, that is the better estimate.
+        self._table = np.minimum.accumulate(times[::-1])[::-1].tolist()
+
+
+def _extended(measured: Mapping[int, float], widths: list[int]) -> list[float]:
+    """Seconds at `widths`, ascending; where only one width is known, every row costs as much as the first."""
+    known = sorted(measured.items())
+    rows, seconds = zip(*known, strict=True)
+    slope = (seconds[-1] - seconds[0]) / (rows[-1] - rows[0]) if len(known) > 1 else seconds[0] / rows[0]
+    beyond_s = max(slope, 0.0)
+    return [float(np.interp(n, rows, seconds)) + beyond_s * max(0, n - rows[-1]) for n in widths]

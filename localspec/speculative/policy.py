@@ -23,8 +23,9 @@ class StepOutcome:
     """What a step cost and brought.
 
     `source` None: a plain step. `n_accepted` == `n_draft` is censored: a longer draft might have been accepted
-    further. `verify_s` is the target's forward pass and the judging after it. The pass had
-    `n_rows` rows, `n_other_rows` of them for other sequences, and served `batch_width` sequences, this one included.
+    further. `verify_s` is the target's forward pass and the judging after it. The pass had `n_rows` rows and served
+    `batch_width` sequences, this one included. `n_other_rows` were steps of other sequences; where `n_rows` is more
+    than these and the step's own, the pass also read prompts.
     """
 
     source: DraftSource | None

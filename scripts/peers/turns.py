@@ -8,6 +8,7 @@ from typing import Final
 
 import psutil
 
+from localspec.bench.paired import in_turn
 from localspec.bench.workloads import Workload
 from scripts.peers.contenders import Contender, Task, checked
 
@@ -46,10 +47,10 @@ def tasks_of(
 
 
 def turns(tasks: Sequence[Task], contenders: Sequence[Contender]) -> Iterator[tuple[Task, Contender]]:
-    """Every contender once per task; each task begins with the next of them."""
+    """Every contender once per task; each task begins with the next of them, and each repetition of it, too."""
     for number, task in enumerate(tasks):
-        for turn in range(len(contenders)):
-            yield task, contenders[(number + turn) % len(contenders)]
+        for contender in in_turn(contenders, task.repetition + number):
+            yield task, contender
 
 
 def warm_up(contenders: Sequence[Contender], task: Task) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from localspec.bench.plan import PLAIN, Cell, Contender, Plan
 from localspec.bench.runner import Measurement, Run
+from localspec.bench.schedule import PLAIN, Cell, Contender, Schedule
 from localspec.bench.step_times import StepTimes
 from localspec.bench.workloads import Workload
 from localspec.engine.metrics import MetricsRecorder, RequestMetrics
@@ -61,13 +61,13 @@ def plain_run(cell: Cell, repetition: int, seconds: float, contender: Contender 
     return run(contender, cell, repetition, [StepOf(seconds)] * n_steps)
 
 
-def plan(contenders: Sequence[Contender], cells: Sequence[Cell], repetitions: int = 1) -> Plan:
-    return Plan(tuple(contenders), tuple(cells), SamplingParams(), None, repetitions)
+def schedule(contenders: Sequence[Contender], cells: Sequence[Cell], repetitions: int = 1) -> Schedule:
+    return Schedule(tuple(contenders), tuple(cells), SamplingParams(), None, repetitions)
 
 
 def cell(name: str = "one", temperature: float = 0.0, n_context: int | None = None) -> Cell:
     return Cell(Workload(f"The prompt {name}.", "chat", name), temperature, n_context)
 
 
-def measured(plan: Plan, runs: Sequence[Run], *, interrupted: bool = False) -> Measurement:
-    return Measurement(plan, list(runs), interrupted)
+def measured(schedule: Schedule, runs: Sequence[Run], *, interrupted: bool = False) -> Measurement:
+    return Measurement(schedule, list(runs), interrupted)

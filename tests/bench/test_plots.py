@@ -9,12 +9,12 @@ from xml.etree import ElementTree
 import pytest
 
 from localspec.bench.figures import Results
-from localspec.bench.plan import PLAIN, Cell, Contender
 from localspec.bench.plots import require_plots, write_plots
+from localspec.bench.schedule import PLAIN, Cell, Contender
 from localspec.bench.workloads import Workload
 from localspec.engine.requests import Mode
 from localspec.errors import UsageError
-from tests.bench.replies import AUTO, StepOf, cell, measured, plain_run, plan, run
+from tests.bench.replies import AUTO, StepOf, cell, measured, plain_run, run, schedule
 
 DRAFTING = [StepOf(0.1), StepOf(0.1, 4, 4), StepOf(0.1, 4, 1), StepOf(0.05)]
 
@@ -27,7 +27,7 @@ def results(contenders: tuple[Contender, ...] = (PLAIN, AUTO), cells: tuple[Cell
         for n in range(2)
         for who in contenders
     ]
-    return Results(measured(plan(contenders, cells, 2), runs))
+    return Results(measured(schedule(contenders, cells, 2), runs))
 
 
 def texts(path: Path) -> list[str]:
@@ -63,7 +63,7 @@ def test_the_same_numbers_give_the_same_file(tmp_path: Path):
 
 def test_replies_too_short_to_time_leave_gaps(tmp_path: Path):
     runs = [plain_run(cell(), 0, 0.1, n_steps=1), run(AUTO, cell(), 0, [StepOf(0.1)])]
-    for path in write_plots(Results(measured(plan([PLAIN, AUTO], [cell()]), runs)), tmp_path):
+    for path in write_plots(Results(measured(schedule([PLAIN, AUTO], [cell()]), runs)), tmp_path):
         assert texts(path)
 
 

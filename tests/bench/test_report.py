@@ -14,9 +14,9 @@ import pytest
 from localspec.bench.cell_text import middle, milliseconds, number, percent, with_extremes
 from localspec.bench.conditions import Conditions
 from localspec.bench.figures import Results, Scope
-from localspec.bench.plan import PLAIN, Cell, Contender
 from localspec.bench.report import as_json, facts, markdown
 from localspec.bench.runner import Measurement
+from localspec.bench.schedule import PLAIN, Cell, Contender
 from localspec.bench.statistics import Spread
 from localspec.bench.step_times import StepTimes
 from localspec.bench.tables import context_table, length_tables, position_table, speed_table, step_table, time_table
@@ -25,7 +25,7 @@ from localspec.bench.workloads import Workload
 from localspec.engine.events import Loaded
 from localspec.engine.requests import Mode, ModelSpec, PairSpec
 from localspec.errors import EngineError
-from tests.bench.replies import AUTO, DRAFT, LOOKUP, StepOf, cell, measured, plain_run, plan, run
+from tests.bench.replies import AUTO, DRAFT, LOOKUP, StepOf, cell, measured, plain_run, run, schedule
 
 NASTY = "a|b`c*d_e[f]<g>\\h\x1b[31m\u202e"
 DRAFTING = [StepOf(0.1), StepOf(0.1, 4, 4), StepOf(0.1, 4, 1), StepOf(0.05)]
@@ -48,7 +48,7 @@ def measurement(
         for n in range(2):
             runs.append(plain_run(where, n, 0.1))
             runs += [run(who, where, n, DRAFTING) for who in contenders if who != PLAIN]
-    return measured(plan(contenders, cells, 2), runs)
+    return measured(schedule(contenders, cells, 2), runs)
 
 
 def shown(results: Results, width: int, *, with_step_times: bool = True) -> str:
@@ -96,7 +96,7 @@ def test_a_large_draft_share_is_flagged_and_explained():
     assert not any("!" in each for row in fine.rows for each in row)
     heavy = StepTimes(n_steps=1, n_tokens=1, draft_pass_s=0.3, draft_sampling_s=0.1, target_pass_s=0.6, elapsed_s=1.0)
     runs = [plain_run(cell(), 0, 0.1), replace(run(DRAFT, cell(), 0, DRAFTING), times=heavy)]
-    table = time_table(Results(measured(plan([PLAIN, DRAFT], [cell()]), runs)), Scope())
+    table = time_table(Results(measured(schedule([PLAIN, DRAFT], [cell()]), runs)), Scope())
     assert table.rows[1][4] == "40% !"
     assert "30 %" in table.notes[0]
 
@@ -121,7 +121,7 @@ def test_a_sweep_is_compared_with_its_best():
     sweep = [Contender(Mode.DRAFT, n) for n in range(3)]
     speeds = {PLAIN: 0.1, AUTO: 0.05, sweep[0]: 0.1, sweep[1]: 0.04, sweep[2]: 0.08}
     runs = [plain_run(cell(), 0, seconds, who) for who, seconds in speeds.items()]
-    (table,) = length_tables(Results(measured(plan(list(speeds), [cell()]), runs)), Scope(0.0))
+    (table,) = length_tables(Results(measured(schedule(list(speeds), [cell()]), runs)), Scope(0.0))
     assert {row[0]: (row[1], row[-1]) for row in table.rows} == {
         "plain": ("100.00", "0.40"),
         "auto": ("50.00", "0.80"),
@@ -135,7 +135,7 @@ def test_a_sweep_is_compared_with_its_best():
 def test_the_cost_against_the_context():
     cells = [cell("one", 0.0, 512), cell("one", 0.0, 1024)]
     runs = [plain_run(cells[0], 0, 0.1), plain_run(cells[1], 0, 0.2)]
-    table = context_table(Results(measured(plan([PLAIN], cells), runs)), Scope(0.0))
+    table = context_table(Results(measured(schedule([PLAIN], cells), runs)), Scope(0.0))
     assert table is not None
     assert [(row[0], row[1]) for row in table.rows] == [("512 plain", "100.00"), ("1024 plain", "200.00")]
     assert context_table(Results(measurement()), Scope()) is None

@@ -1,4 +1,4 @@
-"""Running a plan on a tiny pair: everybody gets the same conditions, and what was measured survives any end."""
+"""Running a schedule on a tiny pair: everybody gets the same conditions, and what was measured survives any end."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from localspec.bench.padding import count_prompt_tokens, fill_context
-from localspec.bench.plan import PLAIN, Cell, Contender, Plan, cells_of
 from localspec.bench.runner import Run, measure, warm_up
+from localspec.bench.schedule import PLAIN, Cell, Contender, Schedule, cells_of
 from localspec.bench.workloads import Workload
 from localspec.engine.events import Cancelled, Failed, Finished, RequestEvent
 from localspec.engine.loader import LoadedPair, load_pair
@@ -83,19 +83,19 @@ def engine(pair: LoadedPair) -> StreamingScheduler:
     return StreamingScheduler(pair)
 
 
-def a_plan(*contenders: Contender, temperatures: tuple[float, ...] = (0.0, 0.8), **fields: int) -> Plan:
-    return Plan(contenders, cells_of(WORKLOADS, temperatures), ENDLESS, 8, **fields)  # type: ignore[arg-type]
+def a_schedule(*contenders: Contender, temperatures: tuple[float, ...] = (0.0, 0.8), **fields: int) -> Schedule:
+    return Schedule(contenders, cells_of(WORKLOADS, temperatures), ENDLESS, 8, **fields)  # type: ignore[arg-type]
 
 
 def test_every_run_of_the_plan_is_measured(engine: StreamingScheduler):
-    plan = a_plan(PLAIN, AUTO, DRAFT, LOOKUP, Contender(Mode.DRAFT, 3), repetitions=2)
+    schedule = a_schedule(PLAIN, AUTO, DRAFT, LOOKUP, Contender(Mode.DRAFT, 3), repetitions=2)
     seen: list[Run] = []
-    measurement = measure(engine, plan, on_run=seen.append)
+    measurement = measure(engine, schedule, on_run=seen.append)
     assert measurement.is_complete
     assert measurement.runs == seen
-    assert len(seen) == plan.n_runs == 5 * 4 * 2
+    assert len(seen) == schedule.n_runs == 5 * 4 * 2
     assert {(each.contender, each.cell, each.repetition) for each in seen} == {
-        (who, where, n) for who in plan.contenders for where in plan.cells for n in range(2)
+        (who, where, n) for who in schedule.contenders for where in schedule.cells for n in range(2)
     }
     for each in seen:
         assert each.mode is each.contender.mode
@@ -108,7 +108,7 @@ def test_every_run_of_the_plan_is_measured(engine: StreamingScheduler):
 
 def test_a_fixed_length_is_that_length(engine: StreamingScheduler):
     for n in (0, 1, 5):
-        run = measure(engine, a_plan(Contender(Mode.DRAFT, n), temperatures=(0.0,), repetitions=1)).runs[0]
+        run = measure(engine, a_schedule(Contender(Mode.DRAFT, n), temperatures=(0.0,), repetitions=1)).runs[0]
         n_room = 24 // (n + 1)  # steps that surely had room for the whole draft
         assert run.metrics.n_drafted <= n * run.metrics.n_steps
         assert run.metrics.n_drafted >= n * min(n_room, run.metrics.n_steps) - sum(range(n))
@@ -117,12 +117,12 @@ def test_a_fixed_length_is_that_length(engine: StreamingScheduler):
 
 def test_no_run_finds_its_prompt_in_the_cache(engine: StreamingScheduler):
     """Else who comes second would seem to have the shorter time to the first token."""
-    measurement = measure(engine, a_plan(PLAIN, DRAFT, LOOKUP, AUTO, repetitions=2))
+    measurement = measure(engine, a_schedule(PLAIN, DRAFT, LOOKUP, AUTO, repetitions=2))
     assert {run.metrics.n_cached_tokens for run in measurement.runs} == {0}
 
 
 def test_prompts_may_stay_in_the_cache(engine: StreamingScheduler):
-    runs = measure(engine, a_plan(PLAIN, DRAFT, temperatures=(0.0,), repetitions=1, keeps_cache=True)).runs
+    runs = measure(engine, a_schedule(PLAIN, DRAFT, temperatures=(0.0,), repetitions=1, keeps_cache=True)).runs
     assert runs[1].cell == runs[0].cell
     assert runs[1].metrics.n_cached_tokens == runs[1].metrics.n_prompt_tokens - 1
     assert len(engine.requests) <= 1 + len(runs)
@@ -130,13 +130,15 @@ def test_prompts_may_stay_in_the_cache(engine: StreamingScheduler):
 
 def test_a_seed_repeats_the_whole_measurement(engine: StreamingScheduler):
     """In modes whose drafts do not depend on what time things took."""
-    plan = a_plan(PLAIN, Contender(Mode.DRAFT, 4), repetitions=1)
-    counts = [[(run.metrics.n_steps, run.metrics.n_accepted) for run in measure(engine, plan).runs] for _ in range(2)]
+    schedule = a_schedule(PLAIN, Contender(Mode.DRAFT, 4), repetitions=1)
+    counts = [
+        [(run.metrics.n_steps, run.metrics.n_accepted) for run in measure(engine, schedule).runs] for _ in range(2)
+    ]
     assert counts[0] == counts[1]
 
 
 def test_stopping_ends_within_a_step_and_keeps_what_was_measured(engine: StreamingScheduler):
-    plan = a_plan(PLAIN, DRAFT, repetitions=3)
+    schedule = a_schedule(PLAIN, DRAFT, repetitions=3)
     n_events = 0
 
     def should_stop() -> bool:
@@ -144,10 +146,10 @@ def test_stopping_ends_within_a_step_and_keeps_what_was_measured(engine: Streami
         n_events += 1
         return n_events > 60
 
-    measurement = measure(engine, plan, should_stop=should_stop)
+    measurement = measure(engine, schedule, should_stop=should_stop)
     assert measurement.interrupted
     assert measurement.error is None
-    assert 0 < len(measurement.runs) < plan.n_runs
+    assert 0 < len(measurement.runs) < schedule.n_runs
     assert n_events == 61
     assert engine.left_early == [engine.requests[-1].request_id]
     assert all(run.finish_reason == "length" for run in measurement.runs)
@@ -155,7 +157,7 @@ def test_stopping_ends_within_a_step_and_keeps_what_was_measured(engine: Streami
 
 def test_a_failed_run_names_its_cell_and_ends_the_measurement(engine: StreamingScheduler):
     cells = (*cells_of(WORKLOADS[:1], (0.0,)), Cell(Workload("x" * 300, "rag", "long"), 0.8))
-    measurement = measure(engine, Plan((PLAIN, DRAFT), cells, ENDLESS, 8, 2))
+    measurement = measure(engine, Schedule((PLAIN, DRAFT), cells, ENDLESS, 8, 2))
     assert len(measurement.runs) == 2
     assert not measurement.is_complete
     assert not measurement.interrupted
@@ -165,18 +167,18 @@ def test_a_failed_run_names_its_cell_and_ends_the_measurement(engine: StreamingS
 
 
 def test_the_warm_up_is_short_and_tells_who_cannot_run(engine: StreamingScheduler, lone_target: LoadedPair):
-    plan = Plan((PLAIN, AUTO, DRAFT), cells_of([Workload("x", "k", "n", None, 150)], (0.0,)), ENDLESS, 8)
-    assert warm_up(engine, plan) == {}
+    schedule = Schedule((PLAIN, AUTO, DRAFT), cells_of([Workload("x", "k", "n", None, 150)], (0.0,)), ENDLESS, 8)
+    assert warm_up(engine, schedule) == {}
     replies = [each for each in engine.requests if each.max_tokens != 1]
-    assert [(each.mode, each.max_tokens) for each in replies] == [(who.mode, 32) for who in plan.contenders]
-    notes = warm_up(StreamingScheduler(lone_target), plan)
+    assert [(each.mode, each.max_tokens) for each in replies] == [(who.mode, 32) for who in schedule.contenders]
+    notes = warm_up(StreamingScheduler(lone_target), schedule)
     assert list(notes) == [DRAFT]
     assert "No draft model" in notes[DRAFT]
 
 
 def test_without_a_draft_model_auto_is_lookup(lone_target: LoadedPair):
-    plan = Plan((PLAIN, AUTO), cells_of(WORKLOADS, (0.0,)), ENDLESS, 8, 1)
-    runs = measure(StreamingScheduler(lone_target), plan).runs
+    schedule = Schedule((PLAIN, AUTO), cells_of(WORKLOADS, (0.0,)), ENDLESS, 8, 1)
+    runs = measure(StreamingScheduler(lone_target), schedule).runs
     assert {(run.contender, run.mode) for run in runs} == {(PLAIN, Mode.PLAIN), (AUTO, Mode.LOOKUP)}
 
 
@@ -185,7 +187,7 @@ def test_an_engine_that_falls_silent_is_an_error():
         def stream(self, request: GenerateRequest) -> Iterator[RequestEvent]:
             yield from ()
 
-    measurement = measure(Silent(), a_plan(PLAIN))
+    measurement = measure(Silent(), a_schedule(PLAIN))
     assert isinstance(measurement.error, EngineError)
     assert "chat/lake" in str(measurement.error)
     with pytest.raises(EngineError, match="chat/lake"):
@@ -195,14 +197,14 @@ def test_an_engine_that_falls_silent_is_an_error():
 def test_prompts_are_counted_without_being_read(engine: StreamingScheduler):
     n_tokens = count_prompt_tokens(engine, WORKLOADS[0])
     assert engine.left_early == [engine.requests[-1].request_id]
-    run = measure(engine, a_plan(PLAIN, temperatures=(0.0,), repetitions=1)).runs[0]
+    run = measure(engine, a_schedule(PLAIN, temperatures=(0.0,), repetitions=1)).runs[0]
     assert run.metrics.n_prompt_tokens == n_tokens
     assert count_prompt_tokens(engine, Workload("x" * 1_000)) > 1_000  # more than the context holds
 
 
 def test_a_context_is_filled(engine: StreamingScheduler):
     filled = fill_context(WORKLOADS[0], 250, lambda workload: count_prompt_tokens(engine, workload))
-    plan = Plan((PLAIN, DRAFT), cells_of([filled], (0.0,), 250), ENDLESS, 8, 1)
-    for run in measure(engine, plan).runs:
+    schedule = Schedule((PLAIN, DRAFT), cells_of([filled], (0.0,), 250), ENDLESS, 8, 1)
+    for run in measure(engine, schedule).runs:
         assert 240 <= run.metrics.n_context_tokens <= 250
         assert run.cell.prompt_name == "chat/lake @250"

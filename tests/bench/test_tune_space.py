@@ -12,7 +12,6 @@ from localspec.bench.tune_search import Search
 from localspec.bench.tune_space import Choices, Point, Space, difference, pair_at, present_point, usual_threads
 from localspec.config import Settings, TunedSettings, load_settings
 from localspec.engine.requests import GenerateRequest, KvType, Mode, ModelSpec, PairSpec, RawPrompt
-from localspec.memory.devices import Processors
 
 TARGET, DRAFT, OTHER = Path("/m/target.gguf"), Path("/m/draft.gguf"), Path("/m/other.gguf")
 PAIR = PairSpec("pair", ModelSpec(TARGET, n_gpu_layers=7), ModelSpec(DRAFT), n_ctx=512)
@@ -154,11 +153,11 @@ def test_a_fixed_length_climbs_by_ones():
 
 
 @pytest.mark.parametrize(
-    ("n_cores", "n_threads", "usual"),
-    [(8, 16, (4, 16)), (8, 8, (4,)), (2, 2, (1,)), (1, 1, ()), (1, 2, (2,)), (16, 4, (2,))],
+    ("default", "n_logical", "usual"),
+    [(8, 16, (4, 16)), (8, 8, (4,)), (2, 2, (1,)), (1, 1, ()), (1, 2, (2,)), (4, 4, (2,))],
 )
-def test_usual_threads_leave_out_the_default(n_cores: int, n_threads: int, usual: tuple[int, ...]):
-    assert usual_threads(Processors("cpu", n_cores, n_threads, ())) == usual
+def test_usual_threads_leave_out_the_default(default: int, n_logical: int, usual: tuple[int, ...]):
+    assert usual_threads(default, n_logical) == usual
 
 
 def test_differences_in_words():

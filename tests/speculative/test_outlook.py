@@ -52,6 +52,7 @@ def test_reading_is_shared_with_the_text_that_it_serves():
 
 def test_what_a_draft_may_lose_includes_all_reading():
     outlook = Outlook.of([0.9] * 4, [0.01] * 4, reading_s=0.05, n_served=100.0)
-    assert [outlook.n_affordable(s) for s in (0.0, 0.055, 0.0601, 0.0901, 1.0)] == [0, 0, 1, 4, 4]
+    assert [outlook.n_affordable(s) for s in (-0.1, 0.0, 0.005, 0.0101, 0.0401, 1.0)] == [0, 0, 0, 1, 4, 4]
+    assert outlook.best(1.0, 0.0101)[1] == 1
     assert outlook.most_lost_s(2) == pytest.approx(0.07)
     assert outlook.most_lost_s(9) == pytest.approx(0.09)

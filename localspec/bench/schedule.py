@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from localspec.bench.paired import in_turn
 from localspec.bench.workloads import Workload
 from localspec.engine.requests import MAX_NUM_SPECULATIVE_TOKENS, GenerateRequest, Mode, RawPrompt, SamplingParams
 from localspec.errors import UsageError
@@ -102,7 +103,7 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Schedule:
     """Everything that is measured. `PLAIN` must be among the contenders: every speedup is against it.
 
     Requests take `sampling` with the temperature of their cell, and `seed` plus the number of the repetition as seed.
@@ -126,13 +127,11 @@ class Plan:
     def rounds(self) -> Iterator[Round]:
         """All cells, then all again: what drifts over the hours drifts for every cell, and an early stop saw them all.
 
-        In each round another contender begins, so that what drifts within a round favours none.
+        In each round another contender begins, and for each cell in each repetition.
         """
-        n = len(self.contenders)
         for repetition in range(self.repetitions):
             for number, cell in enumerate(self.cells):
-                first = (repetition + number) % n
-                yield Round(cell, repetition, self.contenders[first:] + self.contenders[:first])
+                yield Round(cell, repetition, in_turn(self.contenders, repetition + number))
 
     def request(self, contender: Contender, cell: Cell, repetition: int) -> GenerateRequest:
         """The request of one run."""

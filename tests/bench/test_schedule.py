@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 
-from localspec.bench.plan import PLAIN, Contender, cells_of, default_contenders, parse_contenders
+from localspec.bench.schedule import PLAIN, Contender, cells_of, default_contenders, parse_contenders
 from localspec.bench.workloads import Workload
 from localspec.engine.requests import Mode
 from localspec.errors import UsageError
-from tests.bench.replies import AUTO, DRAFT, LOOKUP, cell, plan
+from tests.bench.replies import AUTO, DRAFT, LOOKUP, cell, schedule
 
 
 def test_contenders_are_read_and_written_the_same_way():
@@ -49,16 +49,18 @@ def test_without_a_draft_model_nothing_is_measured_twice():
 
 
 def test_every_contender_meets_every_cell_once_per_repetition():
-    a_plan = plan([PLAIN, AUTO, DRAFT], cells_of([Workload("x", "k", "a"), Workload("x", "k", "b")], [0.0, 0.8]), 3)
-    runs = Counter((each.cell, each.repetition, who) for each in a_plan.rounds() for who in each.contenders)
-    assert len(runs) == a_plan.n_runs == 2 * 2 * 3 * 3
+    a_schedule = schedule(
+        [PLAIN, AUTO, DRAFT], cells_of([Workload("x", "k", "a"), Workload("x", "k", "b")], [0.0, 0.8]), 3
+    )
+    runs = Counter((each.cell, each.repetition, who) for each in a_schedule.rounds() for who in each.contenders)
+    assert len(runs) == a_schedule.n_runs == 2 * 2 * 3 * 3
     assert set(runs.values()) == {1}
 
 
 def test_the_turns_are_shared_out_evenly():
     contenders = [PLAIN, AUTO, DRAFT, LOOKUP]
     cells = [cell(str(i)) for i in range(8)]
-    rounds = list(plan(contenders, cells, 4).rounds())
+    rounds = list(schedule(contenders, cells, 4).rounds())
     for turn in range(4):
         assert set(Counter(each.contenders[turn] for each in rounds).values()) == {8}
     # In one cell, too: over the repetitions each goes first once.
@@ -68,18 +70,18 @@ def test_the_turns_are_shared_out_evenly():
 def test_repetitions_are_far_apart():
     """All cells come once before any comes again, and the temperatures of a prompt follow each other."""
     cells = cells_of([Workload("x", "k", "a"), Workload("x", "k", "b")], [0.0, 0.8])
-    order = [each.cell for each in plan([PLAIN], cells, 2).rounds()]
+    order = [each.cell for each in schedule([PLAIN], cells, 2).rounds()]
     assert order == [*cells, *cells]
     assert [(each.workload.name, each.temperature) for each in cells] == [("a", 0), ("a", 0.8), ("b", 0), ("b", 0.8)]
 
 
 def test_requests_differ_in_what_is_compared_only():
-    a_plan = plan([PLAIN, AUTO, Contender(Mode.DRAFT, 6)], [cell(temperature=0.8)], 2)
-    plain, auto, fixed = (a_plan.request(each, a_plan.cells[0], 1) for each in a_plan.contenders)
-    assert plain.prompt == auto.prompt == fixed.prompt == a_plan.cells[0].workload.chat
+    a_schedule = schedule([PLAIN, AUTO, Contender(Mode.DRAFT, 6)], [cell(temperature=0.8)], 2)
+    plain, auto, fixed = (a_schedule.request(each, a_schedule.cells[0], 1) for each in a_schedule.contenders)
+    assert plain.prompt == auto.prompt == fixed.prompt == a_schedule.cells[0].workload.chat
     assert plain.sampling == auto.sampling == fixed.sampling
     assert (plain.sampling.seed, plain.sampling.temperature) == (2, 0.8)
-    assert plain.max_tokens == auto.max_tokens == fixed.max_tokens == a_plan.cells[0].workload.max_tokens
+    assert plain.max_tokens == auto.max_tokens == fixed.max_tokens == a_schedule.cells[0].workload.max_tokens
     assert [(each.mode, each.num_speculative_tokens, each.fixed_length) for each in (plain, auto, fixed)] == [
         (Mode.PLAIN, None, False),
         (Mode.AUTO, None, False),
