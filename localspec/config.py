@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, get_origin
@@ -36,6 +36,7 @@ __all__ = [
     "SamplingSettings",
     "Settings",
     "TunedSettings",
+    "left_to",
     "load_settings",
 ]
 
@@ -205,15 +206,15 @@ def load_settings(
         _merge(merged, {key: value for key, value in entry.items() if key in Settings.model_fields})
     _merge(merged, _checked(_from_environment(environ), "", _variable, strict=False))
     _merge(merged, _checked(_from_flags(flags), "", _flag))
-    settings = Settings.model_validate(_beneath(merged, tuned) | merged)
+    settings = Settings.model_validate(left_to(tuned, merged) | merged)
     if problem := _contradiction(settings):
         raise ConfigError(problem[0], hint=problem[1])
     return settings
 
 
-def _beneath(said: Mapping[str, Any], tuned: TunedSettings | None) -> dict[str, Any]:
-    """What a user left to the tuned settings."""
-    layer = {} if tuned is None else tuned.model_dump()
+def left_to(tuned: TunedSettings | None, said: Collection[str]) -> dict[str, Any]:
+    """The tuned settings that take effect for a user who has set those named in `said`."""
+    layer = {} if tuned is None else {key: value for key, value in tuned.model_dump().items() if key not in said}
     for group in CHOSEN_TOGETHER:
         if not group.isdisjoint(said):
             layer = {key: value for key, value in layer.items() if key not in group}

@@ -30,6 +30,17 @@ prepare_venv() {
     unlock
 }
 
+# Asking for help installs nothing.
+help_before_installation() {
+    case " $* " in *" -h "* | *" --help "*) ;; *) return ;; esac
+    choose_build
+    is_prepared app && return
+    { read -r && read -r; } <"$0" # the line that says what the script does
+    echo "${REPLY#\# }"
+    echo "The options are listed once localspec is installed in .venv; scripts/chat installs it, and so does this script."
+    exit 0
+}
+
 is_prepared() {
     [ ! -e "$unfinished" ] && [ "$(cat "$venv/.prepared-$1" 2>/dev/null)" = "$(stamp)" ]
 }
@@ -92,6 +103,8 @@ unlock() {
 install() {
     local level=$1
     if ! is_sound; then
+        [ ! -e "$venv/bin/python" ] ||
+            say "The .venv that is there is unfinished, too old or of another folder: it is made anew."
         say "Making .venv with $("$python" --version)."
         rm -rf -- "$venv"
         mkdir -p "$venv"

@@ -414,6 +414,14 @@ def test_the_comparison_installs_its_peer_once(checkout: Checkout) -> None:
     assert len(checkout.calls) == n_calls
 
 
+@pytest.mark.parametrize("script", ["bench_peers", "bench_rows", "bench_verification"])
+def test_asking_for_help_installs_nothing(checkout: Checkout, script: str) -> None:
+    asked = checkout.run(f"scripts/{script}", "--help")
+    assert asked.returncode == 0
+    assert f"scripts/{script}" in asked.stdout
+    assert not (checkout.root / ".venv").exists()
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["--llama-server", "a file"], ["--llama-server=a file"]])
 def test_the_peer_is_installed_only_where_it_is_run(checkout: Checkout, arguments: list[str]) -> None:
     assert checkout.run("scripts/bench_peers", *arguments).returncode == 0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import importlib.metadata
 import re
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,18 +45,20 @@ def file_fingerprint(path: Path) -> FileFingerprint:
     Raises:
         OSError: the file cannot be read.
     """
+    about = path.stat()
+    if not stat.S_ISREG(about.st_mode):  # a pipe would never open, a device never end
+        raise OSError(errno.EINVAL, "It is no regular file", str(path))
     with path.open("rb") as file:
-        n_bytes = file.seek(0, 2)
         digest = hashlib.sha256()
-        for block in _samples(file, n_bytes):
+        for block in _samples(file, about.st_size):
             digest.update(block)
-    return FileFingerprint(n_bytes, digest.hexdigest())
+    return FileFingerprint(about.st_size, digest.hexdigest())
 
 
 def _samples(file: BinaryIO, n_bytes: int) -> Iterator[bytes]:
     if n_bytes <= _N_BLOCKS * _BLOCK_BYTES:
         file.seek(0)
-        yield file.read()
+        yield file.read(n_bytes)
         return
     for i in range(_N_BLOCKS):
         file.seek((n_bytes - _BLOCK_BYTES) * i // (_N_BLOCKS - 1))

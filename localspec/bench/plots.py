@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import logging
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -33,7 +34,8 @@ def require_plots() -> None:
         UsageError: the library that draws is not installed.
     """
     if importlib.util.find_spec("matplotlib") is None:
-        raise UsageError("--plots needs matplotlib.", hint="Install it with: pip install 'localspec[plots]'.")
+        install = f"{sys.executable} -m pip install matplotlib"
+        raise UsageError("--plots needs matplotlib.", hint=f"Install it with: {install}")
 
 
 def write_plots(results: Results, folder: Path) -> list[Path]:

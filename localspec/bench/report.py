@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, Final
 
 from localspec.bench.conditions import Conditions
@@ -26,7 +24,6 @@ from localspec.bench.tables import (
     time_table,
 )
 from localspec.engine.requests import DEFAULT_NUM_SPECULATIVE_TOKENS, MAX_NUM_SPECULATIVE_TOKENS
-from localspec.errors import UsageError
 
 FORMAT: Final = 1
 """Version of the JSON object."""
@@ -39,16 +36,6 @@ probability, independently. *effic.*: speedup / tokens per step, the part of the
 share of the target's rows whose token was thrown away. *draft*, *verify*: share of the step time in drafting and in
 the target's pass. *kept/s*, *raw/s*: tokens of the reply, and rows that the target evaluated. Times are in
 milliseconds. The formulas are in docs/metrics.md."""
-
-
-def require_writable(file: Path, option: str) -> None:
-    """Refuse before hours of measuring, not after.
-
-    Raises:
-        UsageError: the file that an option names cannot be written.
-    """
-    if file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
-        raise UsageError(f"{option}: {file} cannot be written.", hint="Name a file in a folder of yours.")
 
 
 def facts(measurement: Measurement, results: Results, conditions: Conditions) -> tuple[str, ...]:

@@ -69,7 +69,7 @@ def _contenders(text: str) -> Iterator[Contender]:
     low, high = int(parts["low"]), int(parts["high"] or parts["low"])
     if not low <= high <= MAX_NUM_SPECULATIVE_TOKENS:
         raise UsageError(
-            f"{text!r} asks for drafts of {low} to {high} tokens; they rise, from 0 to {MAX_NUM_SPECULATIVE_TOKENS}.",
+            f"{text!r}: a draft has 0 to {MAX_NUM_SPECULATIVE_TOKENS} tokens, and a sweep goes from few to many.",
             hint=_HINT,
         )
     for n in range(low, high + 1):

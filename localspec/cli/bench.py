@@ -5,25 +5,29 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
 from localspec.cli.bench_options import OutputOptions, PlanOptions
-from localspec.cli.console import INTERRUPTED, LoadProgress, say, say_error
+from localspec.cli.console import INTERRUPTED, LoadProgress, say, say_error, say_if_busy
 from localspec.cli.option_groups import expand_groups
 from localspec.cli.options import PairOptions, SamplingOptions
 from localspec.engine.requests import Mode
 from localspec.errors import UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from localspec.bench.conditions import Conditions
     from localspec.bench.runner import Measurement
     from localspec.bench.schedule import Cell, Contender, Schedule
     from localspec.bench.workloads import Workload
     from localspec.engine.client import EngineClient
     from localspec.engine.events import Loaded
+    from localspec.engine.requests import PairSpec
 
 _Number = TypeVar("_Number", int, float)
 
@@ -33,19 +37,20 @@ def bench(context: typer.Context, pair: PairOptions, options: PlanOptions, outpu
     """Measure a pair: its modes on prompts of seven kinds, taking turns, against plain decoding.
 
     What you set by flag, environment or file is measured, and not what `localspec tune` stored.
-    Ctrl-C stops and reports what was measured until then. Exit codes: 0, 1 the engine failed, 2 usage, 3 model or pair
-    refused, 4 does not fit, 130 interrupted.
+    Ctrl-C stops and reports what was measured until then.
+    Exit codes: 0, 1 the engine failed, 2 usage, 3 model or pair refused,
+    4 does not fit, 130 interrupted.
     """
     from localspec.bench.conditions import Conditions
     from localspec.bench.schedule import Schedule
     from localspec.cli.selection import select as select_pair
     from localspec.engine.client import EngineClient
 
-    _refuse_unusable(output)
     workloads = _workloads(options)
     # How replies are sampled is what the configuration says, but for temperature and seed.
     flags = {"num_speculative_tokens": options.num_speculative_tokens}
     selection = select_pair(context.obj.config, pair, SamplingOptions(), flags, uses_profile=False)
+    _refuse_unusable(output, selection.pair, options.workload)
     contenders = _contenders(options, has_draft=selection.pair.draft is not None)
     spec = selection.pair
     if not any(contender.uses_draft_model for contender in contenders):
@@ -53,6 +58,7 @@ def bench(context: typer.Context, pair: PairOptions, options: PlanOptions, outpu
     temperatures, contexts = _temperatures(options), _contexts(options)
     if selection.notice:
         say(selection.notice)
+    say_if_busy()
     with EngineClient() as engine:
         loaded = engine.load_and_wait(spec, LoadProgress())
         if loaded.speculation_note:
@@ -112,14 +118,15 @@ def _report(measurement: Measurement, conditions: Conditions, output: OutputOpti
     from localspec.bench.terminal import show
 
     results = Results(measurement)
-    try:  # a full disk must not cost the tables, nor a pipe that closes the files
-        if output.json is not None:
-            output.json.write_text(as_json(measurement, results, conditions), encoding="utf-8")
-        if output.markdown is not None:
-            output.markdown.write_text(markdown(measurement, results, conditions), encoding="utf-8")
+    with ExitStack() as after:
+        # Each by itself, and the tables first to be sure of: a full disk must not cost them, nor a pipe that closes.
         if output.plots is not None and results.cells:
-            write_plots(results, output.plots)
-    finally:
+            after.callback(write_plots, results, output.plots)
+        if output.markdown is not None:
+            text = markdown(measurement, results, conditions)
+            after.callback(output.markdown.write_text, text, encoding="utf-8")
+        if output.json is not None:
+            after.callback(output.json.write_text, as_json(measurement, results, conditions), encoding="utf-8")
         show(results, facts(measurement, results, conditions), sys.stdout, with_step_times=output.step_times)
 
 
@@ -205,15 +212,14 @@ def _items(texts: Iterable[str] | None) -> list[str]:
     return [item.strip() for text in texts or () for item in text.split(",") if item.strip()]
 
 
-def _refuse_unusable(output: OutputOptions) -> None:
-    """What cannot be written is said before hours of measuring, not after."""
+def _refuse_unusable(output: OutputOptions, pair: PairSpec, workload: Path | None) -> None:
+    from localspec.bench.outputs import require_writable, require_writable_folder
     from localspec.bench.plots import require_plots
-    from localspec.bench.report import require_writable
 
-    for option, file in (("--json", output.json), ("--markdown", output.markdown)):
-        if file is not None:
-            require_writable(file, option)
+    files = {"--json": output.json, "--markdown": output.markdown}
+    draft = pair.draft.path if pair.draft else None
+    inputs = {"the target model": pair.target.path, "the draft model": draft, "the file of --workload": workload}
+    require_writable(files, inputs)
     if output.plots is not None:
         require_plots()
-        if output.plots.exists() and not output.plots.is_dir():
-            raise UsageError(f"--plots: {output.plots} is not a folder.", hint="Name one; it is made if need be.")
+        require_writable_folder("--plots", output.plots)

@@ -12,6 +12,7 @@ from localspec.printable import printable
 
 # The exit code of a shell for what Ctrl-C has ended.
 INTERRUPTED: Final = 130
+_BUSY_SHARE: Final = 0.2
 
 
 def say(text: str) -> None:
@@ -25,6 +26,15 @@ def say_error(error: LocalspecError) -> None:
     say(f"localspec: {printable(error.message)}")
     if error.hint:
         say(f"  {printable(error.hint)}")
+
+
+def say_if_busy() -> None:
+    """Warn before a measurement on a machine that others use. Takes half a second."""
+    from localspec.memory.devices import busy_share
+
+    share = busy_share(0.5)
+    if share >= _BUSY_SHARE:
+        say(f"Other programs use {share:.0%} of the processor: speeds will scatter, and settings may be misjudged.")
 
 
 class LoadProgress:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from localspec.bench.profile import Found, find_profile
 from localspec.cli.options import PairOptions, SamplingOptions
-from localspec.config import Settings, load_settings
+from localspec.config import Settings, left_to, load_settings
 from localspec.engine.requests import KvType, ModelSpec, PairSpec, SamplingParams
 from localspec.errors import ConfigError, UsageError
 from localspec.models.demo import demo_files
@@ -65,11 +65,11 @@ def select(
     settings = load_settings(config, os.environ, flags, pair=name)
     params = SamplingParams(**{**settings.sampling.given(), **texts})
     files, notice = _files(name, pair, settings)
-    found = _profile(files, settings) if uses_profile else Found()
+    found, said = _profile(files, settings) if uses_profile else Found(), settings.model_fields_set
     if found.profile is not None:
         settings = load_settings(config, os.environ, flags, pair=name, tuned=found.profile.settings)
         files = replace(files, draft=files.draft or found.profile.basis.draft_path)
-    notices = [notice, found.complaint, _word_of_use(found, settings)]
+    notices = [notice, found.complaint, _word_of_use(found, said)]
     return Selection(settings, _spec(files, settings), params, "\n".join(filter(None, notices)))
 
 
@@ -130,11 +130,23 @@ def _profile(files: _Files, settings: Settings) -> Found:
     )
 
 
-def _word_of_use(found: Found, settings: Settings) -> str:
+def _word_of_use(found: Found, said: Collection[str]) -> str:
+    """Which of the tuned settings take effect and make a difference."""
     if found.profile is None:
         return ""
+    defaults = Settings()
+    used = {
+        name: value
+        for name, value in left_to(found.profile.settings, said).items()
+        if name == "mode" or value not in {getattr(defaults, name), None, False}
+    }
+    if not used:
+        return ""
+    words = [
+        name.replace("_", " ") if value is True else f"{name.replace('_', ' ')} {value}" for name, value in used.items()
+    ]
     when = found.profile.findings.measured_at.date()
-    return f"Settings as tuned on {when}, in {settings.mode} mode; --no-profile ignores them."
+    return f"Settings as tuned on {when}: {', '.join(words)}; --no-profile ignores them."
 
 
 def _spec(files: _Files, settings: Settings) -> PairSpec:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from localspec.cli.console import INTERRUPTED, say
+from localspec.cli.console import INTERRUPTED, say, say_if_busy
 from localspec.cli.option_groups import expand_groups
 from localspec.cli.options import PairOptions, SamplingOptions
 from localspec.engine.requests import KvType, SamplingParams
@@ -81,13 +81,17 @@ def tune(
 ) -> None:
     """Find the fastest settings for a pair on this machine; chat and generate use them from then on.
 
-    Each setting is compared with the best so far, on the same prompts, and kept only where it is faster beyond doubt.
-    Drafts must earn their place too. What you set by flag, environment or file stays. Ctrl-C or an error keeps
-    what was found.
+    Each setting is compared with the best so far, on the same prompts,
+    and kept only where it is faster beyond doubt. Drafts must earn their
+    place too. What you set by flag, environment or file stays. Ctrl-C or an
+    error keeps what was found.
+    Exit codes: 0, 1 the engine failed, 2 usage or nothing decided, 3 model or
+    pair refused, 4 does not fit, 130 interrupted.
     """
     from localspec.bench.profile import write_profile
     from localspec.bench.tune import profile_files, profile_of
     from localspec.bench.tune import tune as search
+    from localspec.bench.tune_search import Verdict
     from localspec.bench.tune_space import Choices
     from localspec.cli.selection import select
     from localspec.cli.tune_screen import TuneProgress, write_report
@@ -99,6 +103,7 @@ def tune(
     options = _options(selection, choices, temperature, workload, budget_s)
     if selection.notice:
         say(selection.notice)
+    say_if_busy()
     with EngineClient() as engine, TuneProgress(options) as progress:
         tuned = search(engine, options, on_trial=progress.on_trial, on_load=progress.on_load)
     profile, files = profile_of(tuned), [] if dry_run else profile_files(tuned)
@@ -128,6 +133,12 @@ def tune(
         raise UsageError(
             "There is nothing to try: all that could be faster is set by you.",
             hint="Take a setting out, or name what to try with --try-draft, --try-threads or --try-kv-type.",
+        )
+    unusable = [trial.note for trial in tuned.outcome.trials if trial.verdict is Verdict.UNUSABLE]
+    if unusable and len(unusable) == len(tuned.outcome.trials):
+        raise UsageError(
+            f"Nothing could be compared: {unusable[0].rstrip('.')}.",
+            hint="Where replies are too short, take prompts with longer ones, or a larger max_tokens in the file.",
         )
     if not tuned.outcome.is_confirmed:
         raise UsageError(

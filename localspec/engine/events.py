@@ -59,12 +59,16 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class Prefilling:
-    """`n_done` of `n_total` prompt tokens are in the target's cache; `n_cached` of them were there before."""
+    """`n_done` of `n_total` prompt tokens are in the target's cache; `n_cached` of them were there before.
+
+    `n_for_draft` tokens of it are still to be read by the draft model.
+    """
 
     request_id: str
     n_done: int
     n_total: int
     n_cached: int
+    n_for_draft: int = 0
 
 
 @dataclass(frozen=True, slots=True)

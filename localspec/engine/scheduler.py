@@ -125,6 +125,8 @@ class Scheduler:
                     stepping.append((sequence, self._draft_native_s() - drafted_s, n_step_rows))
                 elif room > 0 and sequence.n_pending > 1:
                     prefilling.append((sequence, sequence.add_prefill(room)))
+                elif sequence.n_pending == 1:  # only the draft model is reading
+                    self._emit(sequence.prefilling())
         if not context.n_pending:
             return
         n_rows = context.n_pending

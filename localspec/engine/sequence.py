@@ -66,7 +66,7 @@ class ActiveSequence:
         cache.keep_common_prefix(prompt)
         sampler.accept_prompt(prompt)
         speculation.start(prompt)
-        self._drafters_are_ready = False
+        self._n_for_drafters: int | None = None
         self._n_cached = cache.n_past
         metrics.prompt(len(prompt), self._n_cached)
 
@@ -84,14 +84,14 @@ class ActiveSequence:
 
     def prefill_drafters(self) -> bool:
         """Let the drafters read a chunk of the prompt; True when they have nothing left to read."""
-        if not self._drafters_are_ready:
-            n_batch = self.cache.context.n_batch
-            self._drafters_are_ready = self.speculation.prefill(self.history, n_batch) == 0
-        return self._drafters_are_ready
+        if self._n_for_drafters != 0:
+            self._n_for_drafters = self.speculation.prefill(self.history, self.cache.context.n_batch)
+        return self._n_for_drafters == 0
 
     def prefilling(self) -> Prefilling:
         """How far the prompt is."""
-        return Prefilling(self.request.request_id, self.cache.n_past, self._n_prompt, self._n_cached)
+        n_for_draft = self._n_for_drafters or 0
+        return Prefilling(self.request.request_id, self.cache.n_past, self._n_prompt, self._n_cached, n_for_draft)
 
     def add_prefill(self, room: int) -> int:
         """Put the next chunk of the prompt into the batch, all but the last token; returns its size."""

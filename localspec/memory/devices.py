@@ -41,6 +41,11 @@ def processors() -> Processors:
     return Processors(_cpu_model(), psutil.cpu_count(logical=False) or n_threads, n_threads, _gpu_names())
 
 
+def busy_share(seconds: float) -> float:
+    """How much of the processor is in use while this process waits for `seconds`; 1.0: all of it."""
+    return float(psutil.cpu_percent(seconds)) / 100
+
+
 def process_memory(pid: int) -> MemoryUse | None:
     """Memory of a process; None when it is gone. Weights that are mapped from a file count once they were read."""
     try:

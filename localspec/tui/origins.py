@@ -49,7 +49,7 @@ class OriginPiece:
 
 
 class OriginPieces:
-    """Cuts spans at newlines, or anywhere in a line without end."""
+    """Cuts spans at newlines; a line without end before a space, or anywhere if there is none either."""
 
     def __init__(self) -> None:
         self._spans: list[TextSpan] = []
@@ -65,7 +65,11 @@ class OriginPieces:
                 self._spans.append(TextSpan(before, span.origin))
                 done.append(self._cut())
             elif self._n_characters > HARD_LIMIT:
-                done.append(self._cut())
+                if text.startswith(" "):  # it would stand at the beginning of the next line
+                    self._spans.append(TextSpan(" ", span.origin))
+                    text = text[1:]
+                if self._spans[-1].text.endswith(" ") or self._n_characters > 2 * HARD_LIMIT:
+                    done.append(self._cut())
             self._spans.append(TextSpan(text, span.origin))
             self._n_characters += len(text)
         return [*done, OriginPiece(tuple(self._spans))]

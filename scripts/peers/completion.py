@@ -9,7 +9,7 @@ from __future__ import annotations
 import http.client
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from localspec.engine.requests import SamplingParams
@@ -21,6 +21,7 @@ HOST: Final = "127.0.0.1"
 # The transforms that localspec applies, in its order.
 SAMPLERS: Final = ("top_k", "top_p", "min_p", "temperature")
 _SILENCE_TIMEOUT_S: Final = 600.0
+_MAX_LINE_BYTES: Final = 1 << 20
 
 
 def request_body(prompt: Sequence[int], sampling: SamplingParams, max_tokens: int) -> dict[str, Any]:
@@ -52,12 +53,19 @@ def complete(port: int, body: dict[str, Any]) -> Reply:
         connection.request("POST", "/completion", json.dumps(body), {"Content-Type": "application/json"})
         response = connection.getresponse()
         if response.status != http.client.OK:
-            raise EngineError(f"llama-server answered {response.status}: {_shortened(response.read())}")
-        return read_reply(response)
+            raise EngineError(f"llama-server answered {response.status}: {_shortened(response.read(_MAX_LINE_BYTES))}")
+        return read_reply(_lines(response))
     except (OSError, http.client.HTTPException) as error:
         raise EngineError(f"llama-server broke off: {str(error) or type(error).__name__}.") from error
     finally:
         connection.close()
+
+
+def _lines(response: http.client.HTTPResponse) -> Iterator[bytes]:
+    while line := response.readline(_MAX_LINE_BYTES):
+        if len(line) == _MAX_LINE_BYTES:
+            raise EngineError(f"llama-server sent a line without end: {_shortened(line)}")
+        yield line
 
 
 def read_reply(lines: Iterable[bytes], now: Callable[[], float] = time.perf_counter) -> Reply:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from localspec.bench.report import require_writable
+from localspec.bench.outputs import require_writable
 from localspec.bench.workloads import STANDARD, Workload, read_workloads, select_workloads
 from localspec.engine.requests import Mode, ModelSpec, PairSpec, SamplingParams
 from localspec.errors import UsageError
@@ -103,9 +103,10 @@ def arrange(args: argparse.Namespace) -> Arrangement:
     workloads = select_workloads(read_workloads(args.workload), args.kind, args.only)
     for temperature in args.temperatures:
         SamplingParams(temperature=temperature)
-    for option, file in (("--json", args.json), ("--markdown", args.markdown)):
-        if file is not None:
-            require_writable(file, option)
+    draft_file = pair.draft.path if pair.draft else None
+    models = {"the target model": pair.target.path, "the draft model": draft_file}
+    inputs = {**models, "the file of --workload": args.workload}
+    require_writable({"--json": args.json, "--markdown": args.markdown}, inputs)
     binary = find_server(args.llama_server)
     return Arrangement(
         pair=pair,

@@ -80,4 +80,4 @@ def test_without_the_library_it_is_said_at_once(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match="matplotlib") as refused:
         require_plots()
-    assert "localspec[plots]" in refused.value.hint
+    assert "pip install matplotlib" in refused.value.hint

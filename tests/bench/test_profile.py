@@ -357,6 +357,16 @@ def test_a_large_file_takes_no_longer(tmp_path: Path):
     assert time.perf_counter() - began < 2
 
 
+@pytest.mark.parametrize("kind", ["pipe", "endless"])
+def test_a_draft_that_is_no_regular_file_holds_nobody_up(pair: tuple[Path, Path], tmp_path: Path, kind: str):
+    """A profile is untrusted: the file that it names as the draft could be a pipe, or a device without end."""
+    special = Path("/dev/zero") if kind == "endless" else tmp_path / "pipe"
+    if kind == "pipe":
+        os.mkfifo(special)
+    with pytest.raises(OSError, match="no regular file"):
+        file_fingerprint(special)
+
+
 def test_a_file_that_is_gone_is_an_error(tmp_path: Path):
     with pytest.raises(FileNotFoundError):
         file_fingerprint(tmp_path / "none")

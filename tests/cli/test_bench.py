@@ -47,7 +47,7 @@ def test_a_bench_with_everything(localspec: Localspec, bench: list[object], tmp_
         assert title in shown
     assert {"plain", "auto", "draft", "lookup"} <= set(shown.split())
     assert "\x1b" not in shown
-    assert not done.stderr
+    assert [line for line in done.stderr.splitlines() if not line.startswith(b"Other programs use")] == []
 
     document = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
     assert document["complete"]
@@ -268,6 +268,28 @@ def test_a_full_disk_costs_no_table(localspec: Localspec, bench: list[object]):
     done = localspec(*bench, *SHORT, "--mode", "plain", "--json", "/dev/full", check=4)
     assert b"No space left" in done.stderr
     assert b"Speed, temperature 0" in done.stdout
+
+
+def test_a_full_disk_costs_no_other_file(localspec: Localspec, bench: list[object], tmp_path: Path):
+    localspec(*bench, *SHORT, "--mode", "plain", "--json", "/dev/full", "--markdown", tmp_path / "report.md", check=4)
+    assert "Speed, temperature 0" in (tmp_path / "report.md").read_text(encoding="utf-8")
+
+
+def test_what_is_read_is_not_overwritten(localspec: Localspec, bench: list[object], tmp_path: Path):
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "Hello"}\n')
+    target = Path(str(bench[bench.index("--target") + 1]))
+    before = target.stat()
+    for file in (prompts, target, tmp_path / "links to it"):
+        if not file.exists():
+            file.symlink_to(target)
+        done = localspec(*bench, "--workload", prompts, "--json", file, check=2)
+        assert b"--json" in done.stderr
+    assert prompts.read_text() == '{"prompt": "Hello"}\n'
+    assert (target.stat().st_size, target.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    same = tmp_path / "out"
+    assert b"is the file of --json" in localspec(*bench, "--json", same, "--markdown", same, check=2).stderr
+    assert not same.exists()
 
 
 def test_help_names_every_option(home: Path, tmp_path: Path):

@@ -59,7 +59,7 @@ def test_it_shows_the_evidence_and_stores_what_generate_then_uses(
     mode = read_profile(file).settings.mode
     used = localspec("generate", *tiny, "-n", 3, "Hello", check=0).stderr.decode()
     assert USED in used
-    assert f"in {mode} mode" in used
+    assert f"mode {mode}" in used
 
 
 def test_json_is_one_object_with_the_profile(localspec: Localspec, quick: list[object], profiles: Path):
@@ -240,8 +240,9 @@ def test_flags_environment_and_file_go_before_the_profile(
     answer, stderr = ask()
     assert (answer["mode"], answer["num_speculative_tokens"], answer["fixed_length"]) == ("draft", 3, True)
     assert stderr.count("\n") == 2  # the word about the profile, and the speed
-    assert "Settings as tuned on 2026-11-30, in draft mode; --no-profile ignores them." in stderr
+    assert "Settings as tuned on 2026-11-30: mode draft, num speculative tokens 3, fixed length" in stderr
     answer, stderr = ask("--mode", "lookup")
+    assert "mode" not in stderr.split(USED)[-1].split(";")[0], "what the user has set was not tuned"
     assert (answer["mode"], answer["fixed_length"], answer["num_speculative_tokens"]) == ("lookup", False, None)
     answer, _ = ask(LOCALSPEC_NUM_SPECULATIVE_TOKENS="7")
     assert (answer["mode"], answer["fixed_length"], answer["num_speculative_tokens"]) == ("auto", False, 7)
@@ -296,4 +297,4 @@ def test_what_is_tuned_is_loaded(ask: Any, tiny_models: TinyModels, monkeypatch:
     stored(tiny_models.target, tiny_models.draft, monkeypatch, home, mode="plain", fixed_length=False)
     answer, stderr = ask()
     assert (answer["mode"], answer["model"]["draft"]) == ("plain", None)
-    assert "in plain mode" in stderr
+    assert "mode plain" in stderr

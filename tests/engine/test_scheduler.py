@@ -46,6 +46,19 @@ def test_one_request_has_one_life(engine: InProcessEngine, mode: Mode):
     assert end.metrics.n_tokens == len(tokens_of(events)) == 12
 
 
+def test_a_draft_model_that_reads_alone_tells_how_far_it_is(load: Callable[..., LoadedPair], tiny_models: TinyModels):
+    """The target has the prompt in its cache from another mode; the draft model has all of it before it."""
+    engine = InProcessEngine(load(tiny_models.target, tiny_models.draft, n_ctx=2048))
+    prompt = "abcdefgh" * 200
+    engine.run(raw(prompt, mode=Mode.PLAIN, sampling=GREEDY, max_tokens=2))
+    events = engine.run(raw(prompt, mode=Mode.DRAFT, sampling=GREEDY, max_tokens=2))
+    progress = [event for event in events if isinstance(event, Prefilling)]
+    to_go = [event.n_for_draft for event in progress if event.n_for_draft]
+    assert len(to_go) >= 2
+    assert to_go == sorted(set(to_go), reverse=True)
+    assert all(event.n_done == event.n_total - 1 for event in progress)
+
+
 @pytest.mark.parametrize("n_draft", [1, 2, 5, 11])
 @pytest.mark.parametrize("mode", [Mode.DRAFT, Mode.LOOKUP])
 def test_greedy_text_is_that_of_plain_decoding(engine: InProcessEngine, mode: Mode, n_draft: int):

@@ -246,7 +246,23 @@ def test_origins_of_a_line_without_end_stay_short() -> None:
     pieces = fed(OriginPieces(), "word " * 4000)
     lengths = [sum(len(span.text) for span in piece.spans) for piece in pieces if isinstance(piece, OriginPiece)]
     assert sum(lengths) == 20_000
-    assert max(lengths) <= HARD_LIMIT + 20
+    assert max(lengths) <= HARD_LIMIT + 40
+
+
+@pytest.mark.parametrize("words", [["word", " "], [" word"], ["word "]])
+def test_origins_of_a_long_line_are_cut_between_words(words: list[str]) -> None:
+    spans = [TextSpan(word, Origin.TARGET) for word in words * 1500]
+    pieces = [piece for piece in OriginPieces().feed(spans) if isinstance(piece, OriginPiece)]
+    shown = ["".join(span.text for span in piece.spans) for piece in pieces]
+    assert len(shown) > 2
+    assert "".join(shown) == "".join(span.text for span in spans)
+    assert all(text.endswith("word ") for text in shown[:-1])
+    assert all(text.startswith("word") for text in shown[1:])
+
+
+def test_origins_of_a_line_without_spaces_are_cut_anywhere() -> None:
+    pieces = fed(OriginPieces(), "x" * 20_000)
+    assert len(pieces) > 3
 
 
 def test_every_origin_has_a_style_that_differs_without_colour() -> None:

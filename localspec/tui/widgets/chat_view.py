@@ -81,6 +81,8 @@ class ChatView(Vertical):
             case Queued(mode=mode, mode_note=note):
                 self._statistics.show_running_mode(mode)
                 self.transcript.note(note)
+            case Prefilling(n_for_draft=n_for_draft) if n_for_draft and report.n_done >= report.n_total - 1:
+                view.show_status(f"the draft model reads the prompt, {n_for_draft:,} tokens to go")
             case Prefilling(n_done=n_done, n_total=n_total):
                 view.show_status(f"reading the prompt, {n_done:,} of {n_total:,} tokens")
             case Decoded(steps=steps, metrics=metrics):
