@@ -9,7 +9,7 @@ class BetweenCopies:
     """How much text lies between two copies of a reply, on average. Copies that follow each other are one."""
 
     # Before there was any: half a copy's worth of evidence.
-    _TOKENS_AT_FIRST: Final = 32.0
+    _TOKENS_AT_FIRST: Final = 16.0
     _COPIES_AT_FIRST: Final = 0.5
 
     def __init__(self) -> None:
