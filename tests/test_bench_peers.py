@@ -414,13 +414,14 @@ def test_everybody_answers_everything_and_begins_as_often() -> None:
     assert {name: first.count(name) for name in "abc"} == {"a": 4, "b": 4, "c": 4}
 
 
-def test_in_each_repetition_of_a_cell_another_contender_begins() -> None:
-    """Also where the tasks are a multiple of the contenders: a fixed order would be part of the cell's ratio."""
-    tasks = tasks_of([(each, (1, 2)) for each in WORKLOADS], (0.0, 0.8), 4, max_tokens=64)
-    contenders = [Named(name) for name in "abcd"]
+@pytest.mark.parametrize("names", ["ab", "abc", "abcd", "abcde"])
+def test_in_each_repetition_of_a_cell_another_contender_begins(names: str) -> None:
+    """However many of them there are for the 4 tasks: a fixed order would be part of the cell's ratio."""
+    tasks = tasks_of([(each, (1, 2)) for each in WORKLOADS], (0.0, 0.8), len(names), max_tokens=64)
+    contenders = [Named(name) for name in names]
     first = [(task, contender.name) for task, contender in list(turns(tasks, contenders))[:: len(contenders)]]
     for cell in {(task.workload.name, task.temperature) for task in tasks}:
-        assert {name for task, name in first if (task.workload.name, task.temperature) == cell} == set("abcd")
+        assert {name for task, name in first if (task.workload.name, task.temperature) == cell} == set(names)
 
 
 # --- ratios and the report -------------------------------------------------------------------------------------------

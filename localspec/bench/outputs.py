@@ -59,4 +59,4 @@ def _try_to_write(file: Path) -> None:
         pass
     if is_new:
         with suppress(OSError):
-            file.unlink()
+            Path(os.path.realpath(file)).unlink()  # not the link, where it is one

@@ -119,7 +119,7 @@ def _report(measurement: Measurement, conditions: Conditions, output: OutputOpti
 
     results = Results(measurement)
     with ExitStack() as after:
-        # Each by itself, and the tables first to be sure of: a full disk must not cost them, nor a pipe that closes.
+        # Each by itself, after the tables: a full disk costs neither them nor the other files, nor does a closed pipe.
         if output.plots is not None and results.cells:
             after.callback(write_plots, results, output.plots)
         if output.markdown is not None:

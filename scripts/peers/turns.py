@@ -48,8 +48,9 @@ def tasks_of(
 
 def turns(tasks: Sequence[Task], contenders: Sequence[Contender]) -> Iterator[tuple[Task, Contender]]:
     """Every contender once per task; each task begins with the next of them, and each repetition of it, too."""
+    n_per_repetition = sum(task.repetition == tasks[0].repetition for task in tasks)
     for number, task in enumerate(tasks):
-        for contender in in_turn(contenders, task.repetition + number):
+        for contender in in_turn(contenders, task.repetition + number % n_per_repetition):
             yield task, contender
 
 

@@ -275,6 +275,21 @@ def test_a_full_disk_costs_no_other_file(localspec: Localspec, bench: list[objec
     assert "Speed, temperature 0" in (tmp_path / "report.md").read_text(encoding="utf-8")
 
 
+def test_the_shells_own_files_can_be_written(localspec: Localspec, bench: list[object]):
+    done = localspec(*bench, *SHORT, "--mode", "plain", "--json", "/dev/stdout", check=0)
+    assert b'"complete": true' in done.stdout
+
+
+def test_a_link_to_a_file_that_is_not_there_yet_is_written_through(
+    localspec: Localspec, bench: list[object], tmp_path: Path
+):
+    link, file = tmp_path / "link", tmp_path / "real.json"
+    link.symlink_to(file)
+    localspec(*bench, *SHORT, "--mode", "plain", "--json", link, check=0)
+    assert link.is_symlink()
+    assert json.loads(file.read_text(encoding="utf-8"))["complete"]
+
+
 def test_what_is_read_is_not_overwritten(localspec: Localspec, bench: list[object], tmp_path: Path):
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text('{"prompt": "Hello"}\n')
