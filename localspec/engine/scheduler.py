@@ -9,9 +9,10 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 
+from localspec.engine.context_times import learn_context_times
 from localspec.engine.events import Cancelled, Failed, Finished, Queued, RequestEvent, TerminalEvent
 from localspec.engine.loader import LoadedPair
 from localspec.engine.metrics import MetricsRecorder
@@ -112,6 +113,7 @@ class Scheduler:
         """Admit what fits, then advance every active sequence by one forward pass."""
         while self._waiting and self._free:
             self._admit(self._waiting.popleft())
+        self._learn_context()
         prefilling: list[tuple[ActiveSequence, int]] = []
         stepping: list[tuple[ActiveSequence, float, int]] = []  # with the draft model's seconds and the step's rows
         context = self._pair.target.context
@@ -120,6 +122,7 @@ class Scheduler:
             room = context.n_batch - context.n_pending
             with self._guarded(sequence):
                 if sequence.prefill_drafters() and sequence.n_pending <= self._most_pending(room):
+                    self._learn_draft_context(sequence)
                     drafted_s = self._draft_native_s()
                     n_step_rows = sequence.propose(room)
                     stepping.append((sequence, self._draft_native_s() - drafted_s, n_step_rows))
@@ -152,6 +155,31 @@ class Scheduler:
                     batch_width=batch_width,
                 )
                 self._deliver(sequence, events)
+
+    def _learn_context(self) -> None:
+        """Whose prompt has just been read shows what attention takes over so long a text."""
+        for sequence in list(self._active):
+            if self._shows_context_times(sequence):
+                with self._guarded(sequence):
+                    cache, n_outputs = self._slot_of[sequence.request.request_id].target, 1 + MAX_NUM_SPECULATIVE_TOKENS
+                    learn_context_times(self._evidence.target_times, cache, n_outputs_max=n_outputs)
+
+    def _shows_context_times(self, sequence: ActiveSequence) -> bool:
+        """Whether its drafts adapt to times, and its first step comes next."""
+        if sequence.has_begun or sequence.n_pending > self._most_pending(self._pair.target.context.n_batch):
+            return False
+        request = sequence.request
+        return not request.fixed_length and self._mode_of(request)[0] is not Mode.PLAIN
+
+    def _learn_draft_context(self, sequence: ActiveSequence) -> None:
+        draft, times = self._pair.draft, self._evidence.draft_times
+        cache = self._slot_of[sequence.request.request_id].draft
+        if draft is None or times is None or cache is None or not self._shows_context_times(sequence):
+            return
+        ratio = draft.model.attention_size / self._pair.target.model.attention_size
+        times.assume_context(self._evidence.target_times, ratio)
+        with suppress(LocalspecError):  # a draft model that fails costs speed, never the reply
+            learn_context_times(times, cache, n_outputs_max=1)
 
     def _most_pending(self, room: int) -> int:
         """A step may carry the rest of a prompt, so that the first token needs no pass of its own."""

@@ -82,6 +82,11 @@ class ActiveSequence:
         """Tokens of the history that the target has not seen: 1 between steps, more during prefill."""
         return len(self.history) - self.cache.n_past
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is a token of the reply."""
+        return len(self.history) > self._n_prompt
+
     def prefill_drafters(self) -> bool:
         """Let the drafters read a chunk of the prompt; True when they have nothing left to read."""
         if self._n_for_drafters != 0:

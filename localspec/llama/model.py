@@ -79,6 +79,11 @@ class Model:
         return bool(llama_cpp.llama_model_is_recurrent(self.handle) or llama_cpp.llama_model_is_hybrid(self.handle))
 
     @property
+    def attention_size(self) -> int:
+        """Layers times embedding length: what attention over one token of context takes, in no unit."""
+        return int(llama_cpp.llama_model_n_layer(self.handle)) * int(llama_cpp.llama_model_n_embd(self.handle))
+
+    @property
     def generates(self) -> bool:
         """False for encoders and other models without a decoder."""
         return bool(llama_cpp.llama_model_has_decoder(self.handle)) and not llama_cpp.llama_model_has_encoder(

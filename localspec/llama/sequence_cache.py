@@ -6,8 +6,10 @@ exactly which tokens it has missed.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
+from localspec.errors import DoesNotFitError
 from localspec.llama.context import Context
 
 
@@ -42,6 +44,31 @@ class SequenceCache:
             self.clear()
             raise
         self.confirm(tokens)
+
+    def time_pass(self, n_rows: int, *, n_outputs: int) -> float | None:
+        """Seconds of a pass over `n_rows` more tokens, which are dropped again; None where there is no room for them.
+
+        Raises:
+            EngineError: the pass failed, and the sequence was cleared.
+        """
+        n_past = self.n_past
+        if n_past == 0 or n_past + n_rows > self.context.n_ctx:
+            return None
+        try:
+            self.add(self.tokens[-1:] * n_rows, n_outputs=n_outputs)
+            started = time.perf_counter()
+            self.context.decode()
+            pass_s = time.perf_counter() - started
+        except DoesNotFitError:
+            return None
+        except BaseException:
+            self.context.discard_batch()
+            self.clear()
+            raise
+        if not self.context.rollback(n_past, self.seq_id):
+            self.tokens.clear()
+            return None
+        return pass_s
 
     def rollback(self, n_past: int) -> None:
         """Keep the first `n_past` tokens, or none where the memory cannot do that."""

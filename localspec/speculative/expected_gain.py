@@ -64,6 +64,7 @@ class ExpectedGain:
         self._copy_ceiling = copy_ceiling
         self._now = now
         self._n_other_rows = 0
+        self._n_cells = 0  # tokens of context: of the prompt, then of the text so far
         self._batch_width = 1
         self._price = 0.0
         # Of the plan that is carried out:
@@ -77,8 +78,9 @@ class ExpectedGain:
 
     # --- before a step -----------------------------------------------------------------------------------------------
 
-    def begin(self, source: DraftSource) -> bool:
+    def begin(self, source: DraftSource, n_prompt: int) -> bool:
         """Copies always; the draft model if it pays, may be probed, or has rested long enough."""
+        self._n_cells = n_prompt
         if source is DraftSource.LOOKUP:
             return True
         if self._model is None or self._ceiling == 0:
@@ -99,6 +101,7 @@ class ExpectedGain:
     def plan(self, history: Sequence[int], limit: int) -> Plan | None:
         """The source and length of the largest gain; else a probe, if the fund of its source can pay for it."""
         self._plan, self._is_probe = None, False
+        self._n_cells = len(history)
         self._confidences.clear()
         self._reach = 1.0
         outlooks: dict[DraftSource, Outlook] = {}
@@ -152,7 +155,7 @@ class ExpectedGain:
             return True
         self._reach *= self._model_evidence.once_drafted(confidence)
         reach, gain = self._reach, 0.0
-        draft_s = self._draft_times.seconds(1)
+        draft_s = self._draft_s(1)
         for n in range(n_drafted + 1, min(n_drafted + _LOOK_AHEAD, self._plan.n_draft) + 1):
             reach *= self._model_evidence.at_place(n)
             gain += reach - self._price * (draft_s + self._row_s(n))
@@ -178,7 +181,7 @@ class ExpectedGain:
         self._between_copies.record(1 + outcome.n_accepted, is_copy=is_copy)
         if outcome.n_rows - outcome.n_other_rows > 1 + outcome.n_draft:
             return  # the pass also read a prompt, or its end: its time says nothing about steps
-        self._times.observe(outcome.n_rows, outcome.verify_s)
+        self._times.observe(outcome.n_rows, outcome.verify_s, self._n_cells)
         step_s = outcome.draft_s + outcome.verify_s
         self._rate.add(1 + outcome.n_accepted, step_s)
         for each in (self._ledger, self._model_evidence.probes, self._copy_evidence.probes):
@@ -204,17 +207,19 @@ class ExpectedGain:
 
     def _learn_draft_times(self) -> None:
         assert self._draft_times is not None
-        self._draft_times.observe(max(1, self._n_unread), self._first_drafted_at - self._planned_at)
+        first_s = self._first_drafted_at - self._planned_at
+        self._draft_times.observe(max(1, self._n_unread), first_s, self._n_cells)
         n_further = len(self._confidences) - 1
         if n_further:
-            self._draft_times.observe(1, (self._last_drafted_at - self._first_drafted_at) / n_further)
+            further_s = (self._last_drafted_at - self._first_drafted_at) / n_further
+            self._draft_times.observe(1, further_s, self._n_cells)
 
     def _spent_s(self, outcome: StepOutcome) -> float:
         """Seconds that the draft took, by the times that are usual: a hiccup of the machine is not its fault."""
         n, n_other = outcome.n_draft, outcome.n_other_rows
-        spent_s = self._times.seconds(1 + n + n_other) - self._times.seconds(1 + n_other)
+        spent_s = self._target_s(1 + n + n_other) - self._target_s(1 + n_other)
         if outcome.source is DraftSource.MODEL and self._draft_times is not None:
-            spent_s += self._draft_times.seconds(max(1, self._n_unread)) + (n - 1) * self._draft_times.seconds(1)
+            spent_s += self._draft_s(max(1, self._n_unread)) + (n - 1) * self._draft_s(1)
         return spent_s
 
     def _retire(self, source: DraftSource) -> None:
@@ -229,8 +234,8 @@ class ExpectedGain:
     def _model_outlook(self, limit: int, n_unread: int) -> Outlook:
         assert self._draft_times is not None
         n_usual = min(max(1, n_unread), 2)  # two after a draft that was accepted whole
-        first_s, further_s = self._draft_times.seconds(n_usual), self._draft_times.seconds(1)
-        reading_s = self._draft_times.seconds(n_unread) - first_s if n_unread > n_usual else 0.0
+        first_s, further_s = self._draft_s(n_usual), self._draft_s(1)
+        reading_s = self._draft_s(n_unread) - first_s if n_unread > n_usual else 0.0
         places = range(1, limit + 1)
         return Outlook.of(
             [self._model_evidence.at_place(n) for n in places],
@@ -248,10 +253,19 @@ class ExpectedGain:
 
     def _row_s(self, n: int) -> float:
         """Seconds that the n-th drafted token adds to the target's pass."""
-        return self._times.seconds(1 + n + self._n_other_rows) - self._times.seconds(n + self._n_other_rows)
+        return self._target_s(1 + n + self._n_other_rows) - self._target_s(n + self._n_other_rows)
+
+    def _target_s(self, n_rows: int) -> float:
+        """Seconds of a pass of the target over the text so far."""
+        return self._times.seconds(n_rows, self._n_cells)
+
+    def _draft_s(self, n_rows: int) -> float:
+        """The same of the draft model."""
+        assert self._draft_times is not None
+        return self._draft_times.seconds(n_rows, self._n_cells)
 
     def _plain_s(self) -> float:
-        return self._times.seconds(1 + self._n_other_rows)
+        return self._target_s(1 + self._n_other_rows)
 
     def _price_of(self, outlooks: Iterable[Outlook]) -> float:
         """Tokens per second of all sequences in the pass: a second of drafting makes every one of them wait.

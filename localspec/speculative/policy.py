@@ -41,8 +41,8 @@ class StepOutcome:
 class DraftPolicy(Protocol):
     """Decides for one request, step by step: `plan`, then `update`. A step that fails has no `update`."""
 
-    def begin(self, source: DraftSource) -> bool:
-        """The request begins: whether this source's drafter should read the prompt, as it probably gets to draft."""
+    def begin(self, source: DraftSource, n_prompt: int) -> bool:
+        """A request of `n_prompt` tokens begins: whether this drafter should read them: it will probably draft."""
 
     def plan(self, history: Sequence[int], limit: int) -> Plan | None:
         """What to draft after `history`, at most `limit` (>= 1) tokens; None is a plain step."""
@@ -64,7 +64,7 @@ class FixedLength:
             raise ValueError(f"A fixed length is for one source of drafts; got {', '.join(lengths)}.")
         self._lengths = dict(lengths)
 
-    def begin(self, source: DraftSource) -> bool:
+    def begin(self, source: DraftSource, n_prompt: int) -> bool:  # noqa: ARG002 - the protocol's signature
         """The source, if it drafts at all."""
         return self._lengths.get(source, 0) > 0
 

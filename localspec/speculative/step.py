@@ -54,7 +54,9 @@ class SpeculativeStep:
         """Begin a request whose prompt is `history`."""
         for drafter in self._drafters.values():
             drafter.start(history)
-        self._readers = [drafter for source, drafter in self._drafters.items() if self._policy.begin(source)]
+        self._readers = [
+            drafter for source, drafter in self._drafters.items() if self._policy.begin(source, len(history))
+        ]
 
     def prefill(self, history: Sequence[int], max_tokens: int) -> int:
         """Let the drafters that are likely to draft read on, each at most `max_tokens`; tokens still pending."""

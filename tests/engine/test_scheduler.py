@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from localspec.engine.events import Cancelled, Failed, Finished, FinishReason, Prefilling, Queued, StepDecoded
@@ -20,6 +21,7 @@ from localspec.engine.requests import (
     SamplingParams,
 )
 from localspec.errors import ContextFullError, EngineError, UsageError
+from localspec.llama.sequence_cache import SequenceCache
 from localspec.speculative.rejection import Origin
 from tests.engine.conftest import InProcessEngine, end_of, raw, text_of, tokens_of
 from tests.native_fixtures import TinyModels
@@ -57,6 +59,71 @@ def test_a_draft_model_that_reads_alone_tells_how_far_it_is(load: Callable[..., 
     assert len(to_go) >= 2
     assert to_go == sorted(set(to_go), reverse=True)
     assert all(event.n_done == event.n_total - 1 for event in progress)
+
+
+LONG_PROMPT = "abcdefgh" * 180
+
+
+def fresh_pair(tiny_models: TinyModels) -> LoadedPair:
+    spec = PairSpec("tiny", ModelSpec(tiny_models.target), ModelSpec(tiny_models.draft), n_ctx=2048, n_threads=1)
+    return load_pair(spec, lambda _: True)
+
+
+def test_a_long_prompt_shows_what_attention_takes_and_the_reply_is_the_same(tiny_models: TinyModels):
+    pair = fresh_pair(tiny_models)
+    engine = InProcessEngine(pair)
+    assert pair.draft is not None
+    plain = engine.run(raw(LONG_PROMPT, mode=Mode.PLAIN, sampling=GREEDY, max_tokens=40))
+    fixed = engine.run(raw(LONG_PROMPT, mode=Mode.DRAFT, sampling=GREEDY, max_tokens=4, fixed_length=True))
+    assert end_of(fixed).metrics.n_tokens == 4
+    assert pair.target.pass_times.is_worth_measuring(1100), "only where lengths follow times is it worth while"
+    auto = engine.run(raw(LONG_PROMPT, mode=Mode.AUTO, sampling=GREEDY, max_tokens=40))
+    assert not pair.target.pass_times.is_worth_measuring(1100)
+    assert not pair.draft.pass_times.is_worth_measuring(1100)
+    assert tokens_of(auto) == tokens_of(plain)
+    again = engine.run(raw(LONG_PROMPT, mode=Mode.AUTO, sampling=GREEDY, max_tokens=40))
+    assert tokens_of(again) == tokens_of(plain)
+    assert end_of(again).metrics.n_cached_tokens == end_of(again).metrics.n_prompt_tokens - 1
+    pair.close()
+
+
+def test_a_draft_model_that_fails_while_it_is_measured_costs_no_reply(
+    tiny_models: TinyModels, monkeypatch: pytest.MonkeyPatch
+):
+    pair = fresh_pair(tiny_models)
+    assert pair.draft is not None
+    of_draft, time_pass = pair.draft.context, SequenceCache.time_pass
+
+    def fail(cache: SequenceCache, n_rows: int, *, n_outputs: int) -> float | None:
+        if cache.context is of_draft:
+            raise EngineError("the draft's pass failed")
+        return time_pass(cache, n_rows, n_outputs=n_outputs)
+
+    monkeypatch.setattr(SequenceCache, "time_pass", fail)
+    end = end_of(InProcessEngine(pair).run(raw(LONG_PROMPT, mode=Mode.AUTO, sampling=GREEDY, max_tokens=20)))
+    assert isinstance(end, Finished)
+    assert end.metrics.n_tokens == 20
+    pair.close()
+
+
+def test_timing_a_pass_needs_room_and_leaves_the_cache_as_it_was(tiny_models: TinyModels):
+    pair = fresh_pair(tiny_models)
+    cache = SequenceCache(pair.target.context, 0)
+    assert cache.time_pass(3, n_outputs=3) is None, "nothing to attend to"
+    tokens = [65 + i % 20 for i in range(2046)]
+    for start in range(0, len(tokens), 512):
+        cache.feed(tokens[start : start + 512], n_outputs=1)
+    cache.rollback(len(tokens) - 1)
+    cache.feed(tokens[-1:], n_outputs=1)
+    before = pair.target.context.logits(0).copy()
+    assert cache.time_pass(3, n_outputs=3) is None, "two tokens of room"
+    assert cache.time_pass(2, n_outputs=2) is not None
+    assert cache.tokens == tokens
+    assert pair.target.context.n_past(0) == len(tokens)
+    cache.rollback(len(tokens) - 1)
+    cache.feed(tokens[-1:], n_outputs=1)
+    assert np.array_equal(pair.target.context.logits(0), before)
+    pair.close()
 
 
 @pytest.mark.parametrize("n_draft", [1, 2, 5, 11])

@@ -121,6 +121,58 @@ class TestPassTimes:
         times.observe(10, 5.0)
         assert times.seconds(9) == pytest.approx(0.04)
 
+    @given(st.floats(0.0, 1e-5), st.floats(0.0, 1e-5), st.integers(1024, 100_000), st.integers(0, 200_000))
+    def test_attention_is_found_from_two_widths(self, per_cell_s, per_row_s, n_cells, elsewhere):
+        times = PassTimes({1: 0.02, 3: 0.025, 9: 0.04})
+
+        def true_s(n_rows: int, n_cells: int) -> float:
+            return times.seconds(n_rows) + n_cells * (per_cell_s + n_rows * per_row_s)
+
+        times.learn_context(n_cells, {n: true_s(n, n_cells) for n in (1, 3)})
+        for n_rows in (1, 2, 9, 40):
+            assert times.seconds(n_rows, elsewhere) == pytest.approx(true_s(n_rows, elsewhere), rel=1e-6)
+
+    @given(st.floats(1e-4, 1.0), st.floats(1e-4, 1.0), st.lists(st.tuples(st.integers(1, 9), st.floats(1e-4, 10.0))))
+    def test_whatever_was_measured_rows_share_work_or_do_not(self, one_s, three_s, passes):
+        """Hiccups included: more rows take more time, but never more than as many passes."""
+        times = PassTimes({1: 0.02, 3: 0.025, 9: 0.04})
+        times.learn_context(4000, {1: one_s, 3: three_s})
+        for n_rows, seconds in passes:
+            times.observe(n_rows, seconds, 4000)
+        estimates = [times.seconds(n, 4000) for n in range(1, 10)]
+        assert all(a <= b * (1 + 1e-12) for a, b in itertools.pairwise(estimates))
+        assert all(s <= n * estimates[0] * (1 + 1e-9) for n, s in enumerate(estimates, 1))
+        assert all(times.seconds(n) <= times.seconds(n, 4000) for n in range(1, 10))
+
+    def test_only_a_context_that_is_much_longer_is_measured_again(self):
+        times = PassTimes({1: 0.02, 3: 0.025})
+        assert [n for n in (0, 100, 1000, 1100) if times.is_worth_measuring(n)] == [1100]
+        times.learn_context(1100, {1: 0.021, 3: 0.026})
+        assert [n for n in (1100, 1600, 1700, 9000) if times.is_worth_measuring(n)] == [1700, 9000]
+
+    def test_another_model_stands_in_until_it_is_measured(self):
+        target, draft = PassTimes({1: 0.02, 3: 0.025}), PassTimes({1: 0.002, 3: 0.002})
+        target.learn_context(2000, {1: 0.04, 3: 0.085})
+        draft.assume_context(target, 0.5)
+        assert draft.seconds(1, 2000) == pytest.approx(0.002 + 0.01)
+        draft.learn_context(2000, {1: 0.003, 3: 0.005})
+        draft.assume_context(target, 0.5)
+        assert draft.seconds(1, 2000) == pytest.approx(0.003)
+
+    def test_a_long_text_leaves_what_is_known_of_short_ones(self):
+        """Its passes are mostly attention, here twice of what was measured."""
+        times, rng = PassTimes({1: 0.02, 3: 0.022, 9: 0.03}), random.Random(7)
+        times.learn_context(8000, {1: 0.06, 3: 0.142})
+        for _ in range(500):
+            n_rows = rng.choice((1, 1, 1, 4))
+            times.observe(n_rows, 0.02 + 0.001 * (n_rows - 1) + 8000 * n_rows * 1e-5, 8000)
+        assert times.seconds(1, 8000) == pytest.approx(0.1, rel=0.1)
+        ratio = times.seconds(9) / times.seconds(1)
+        assert ratio == pytest.approx(1.5, rel=0.15)
+        for _ in range(60):
+            times.observe(1, 0.02)
+        assert times.seconds(9) == pytest.approx(0.03, rel=0.2)
+
 
 class TestAcceptance:
     def test_before_any_test_there_is_the_prior(self):

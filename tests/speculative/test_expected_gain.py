@@ -24,6 +24,7 @@ class World:
     """One pair on one machine. Seconds of a pass: `base_s` plus `row_s` for each row after the first.
 
     `acceptance(i, confidence)` of the i-th drafted token (from 1), `confidence()` of each token that is drafted,
+    Over a text of `n_cells` tokens every row takes `row_and_cell_s` more for each of them, in both models.
     `copies()` how much a copy matches now (0: nothing to copy) and `copied` the acceptance of a copied token.
     """
 
@@ -38,6 +39,8 @@ class World:
     noise: float = 0.05
     seed: int = 1
     now: float = 0.0
+    n_cells: int = 0
+    row_and_cell_s: float = 0.0
     n_history: int = 100
     n_read: int = 0
     lengths: list[int] = field(default_factory=list)
@@ -47,10 +50,10 @@ class World:
         self.rng = random.Random(self.seed)
 
     def target_s(self, rows: int) -> float:
-        return self.base_s + self.row_s * (rows - 1)
+        return self.base_s + self.row_s * (rows - 1) + self.n_cells * rows * self.row_and_cell_s
 
     def draft_s(self, rows: int) -> float:
-        return self.draft_base_s + self.draft_row_s * (rows - 1)
+        return self.draft_base_s + self.draft_row_s * (rows - 1) + self.n_cells * rows * self.row_and_cell_s
 
     def spend(self, seconds: float) -> float:
         seconds *= self.rng.uniform(1 - self.noise, 1 + self.noise)
@@ -128,12 +131,12 @@ class Reply:
             now=lambda: world.now,
         )
         world.n_history, world.n_read = 100, 0
-        if with_model and self.policy.begin(MODEL):
+        if with_model and self.policy.begin(MODEL, world.n_cells):
             world.n_read = 99
 
     def step(self, n_prompt_rows: int = 0) -> int:
         world, started = self.world, self.world.now
-        plan = self.policy.plan((), 32)
+        plan = self.policy.plan(range(world.n_cells), 32)
         n_draft, source = 0, None
         if plan is not None:
             n_draft = plan.n_draft
@@ -169,7 +172,7 @@ def best_fixed_rate(world: World, acceptance: float) -> float:
 
     def rate(n: int) -> float:
         tokens = sum(acceptance**i for i in range(n + 1))
-        drafting_s = n * world.draft_s(1) + (world.draft_row_s if n else 0.0)
+        drafting_s = n * world.draft_s(1) + (world.draft_s(2) - world.draft_s(1) if n else 0.0)
         return tokens / (drafting_s + world.target_s(1 + n))
 
     return max(rate(n) for n in range(17))
@@ -443,15 +446,15 @@ def test_a_ceiling_of_zero_never_drafts():
     policy = ExpectedGain(
         world.evidence(), model=WorldModel(world), lookup=WorldLookup(world), greedy=True, ceiling=0, copy_ceiling=0
     )
-    assert not policy.begin(MODEL)
-    assert policy.begin(LOOKUP)
+    assert not policy.begin(MODEL, 10)
+    assert policy.begin(LOOKUP, 10)
     assert policy.plan((), 32) is None
 
 
 def test_without_a_draft_model_there_is_none_to_read():
     evidence = Evidence(PassTimes({1: 0.02}))
     policy = ExpectedGain(evidence, model=None, lookup=None, greedy=True, ceiling=8, copy_ceiling=32)
-    assert not policy.begin(MODEL)
+    assert not policy.begin(MODEL, 10)
     assert policy.plan((), 32) is None
     policy.update(StepOutcome(None, 0, 0, 0.0, 0.02, 1, 0, 1))
 
@@ -500,3 +503,44 @@ def test_a_reply_of_another_kind_is_told_apart_within_it():
     plain = 1 / world.target_s(1)
     assert min(rates[0.0][4:]) > 0.95 * plain
     assert min(rates[1.0][4:]) > 2.5 * plain
+
+
+def in_long_text(world: World, evidence: Evidence, n_cells: int) -> None:
+    """The text becomes so long, and the engine measures passes over it."""
+    world.n_cells = n_cells
+    for times, seconds in ((evidence.target_times, world.target_s), (evidence.draft_times, world.draft_s)):
+        if times.is_worth_measuring(n_cells):
+            times.learn_context(n_cells, {n: seconds(n) for n in (1, 3)})
+
+
+@pytest.mark.parametrize("n_cells", [2_000, 8_000, 32_000])
+def test_where_attention_makes_every_row_dear_it_steps_aside_at_once(n_cells):
+    """A CPU: over a long text three rows take three times as long as one, and the small draft model no less."""
+    world = World(draft_base_s=0.002, row_and_cell_s=3e-6)
+    evidence = world.evidence()
+    Reply(world, evidence).run(300)  # short texts, where drafts pay well
+    in_long_text(world, evidence, n_cells)
+    first = Reply(world, evidence)
+    assert first.run(100) > 0.97 / world.target_s(1)
+    assert first.run(5_000) > 0.96 * best_fixed_rate(world, 0.9)
+
+
+def test_long_and_short_texts_in_turn_keep_what_each_can_have():
+    world = World(draft_base_s=0.002, row_and_cell_s=3e-6)
+    evidence = world.evidence()
+    rates: dict[int, list[float]] = {0: [], 8_000: []}
+    for i in range(20):
+        in_long_text(world, evidence, n_cells := (0, 8_000)[i % 2])
+        rates[n_cells].append(Reply(world, evidence).run(100))
+    for n_cells, measured in rates.items():
+        world.n_cells = n_cells
+        assert sum(measured[2:]) / len(measured[2:]) > 0.93 * best_fixed_rate(world, 0.9)
+        assert min(measured) > 0.97 / world.target_s(1)
+
+
+def test_a_long_prompt_that_drafts_would_not_pay_for_is_not_read_by_the_draft_model():
+    world = World(row_and_cell_s=3e-6)
+    evidence = world.evidence()
+    in_long_text(world, evidence, 16_000)
+    assert not Reply(world, evidence).policy.begin(MODEL, 16_000)
+    assert Reply(world, evidence).policy.begin(MODEL, 100)

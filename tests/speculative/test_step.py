@@ -89,7 +89,7 @@ class RecordingPolicy:
         self._plans = list(plans)
         self.outcomes: list[StepOutcome] = []
 
-    def begin(self, source: DraftSource) -> bool:
+    def begin(self, source: DraftSource, n_prompt: int) -> bool:
         return source is MODEL
 
     def plan(self, history: Sequence[int], limit: int) -> Plan | None:
@@ -275,7 +275,7 @@ def test_a_fixed_length_is_for_one_source():
     assert FixedLength({MODEL: 3}).plan([1], 5) == Plan(MODEL, 3)
     assert FixedLength({MODEL: 3}).plan([1], 2) == Plan(MODEL, 2)
     assert FixedLength({MODEL: 0}).plan([1], 2) is None
-    assert [FixedLength({MODEL: 3}).begin(source) for source in (MODEL, LOOKUP)] == [True, False]
+    assert [FixedLength({MODEL: 3}).begin(source, 10) for source in (MODEL, LOOKUP)] == [True, False]
     with pytest.raises(ValueError, match="one source"):
         FixedLength({MODEL: 3, LOOKUP: 3})
 
