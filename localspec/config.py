@@ -2,10 +2,11 @@
 
 pair = "qwen"                        # the pair to start with; also LOCALSPEC_PAIR, --pair
 ctx = 16384
+models_dir = "~/models"              # where `localspec models` looks beside the folders of other programs
 
 [pairs.qwen]
 target = "~/models/qwen-7b-q4.gguf"  # a relative path starts at this file's folder
-draft = "~/models/qwen-0.5b-q8.gguf"
+draft = "Qwen/Qwen2.5-0.5B-Instruct-GGUF:Q8_0"  # or a model on the Hub, or a name from models.toml
 draft_kv_type = "f16"
 
 [chat]
@@ -18,6 +19,7 @@ temperature = 0.7                    # also LOCALSPEC_SAMPLING_TEMPERATURE
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
@@ -41,6 +43,8 @@ __all__ = [
 ]
 
 ENVIRONMENT_PREFIX: Final = "LOCALSPEC_"
+# A model on the Hub or in models.toml, as in models/references.py.
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)?(?::[A-Za-z0-9_-]+)?")
 
 
 def _model_path(value: object, info: ValidationInfo) -> Path:
@@ -54,6 +58,13 @@ def _model_path(value: object, info: ValidationInfo) -> Path:
     except RuntimeError as error:
         raise ValueError("its ~ names no home folder") from error
     return (info.context or Path()) / path
+
+
+def _model(value: object, info: ValidationInfo) -> Path | str:
+    """A path as above; or, as it is, what has the form of a name: `owner/name:QUANT` on the Hub, or of models.toml."""
+    if isinstance(value, str) and _NAME.fullmatch(value) and not value.lower().endswith(".gguf"):
+        return value
+    return _model_path(value, info)
 
 
 def _from_list(value: object) -> object:
@@ -70,6 +81,7 @@ _Ngram = Annotated[int, Field(ge=1, le=16)]
 _Threads = Annotated[int, Field(ge=1, le=512)]
 _GpuLayers = Annotated[int, Field(ge=-1, le=2**31 - 1)]
 _ModelPath = Annotated[Path, BeforeValidator(_model_path)]
+_Model = Annotated[Path | str, BeforeValidator(_model)]
 
 
 class _Section(BaseModel):
@@ -79,8 +91,8 @@ class _Section(BaseModel):
 class PairEntry(_Section):
     """A target and, maybe, its draft model. What is None here falls back to the setting of that name in `Settings`."""
 
-    target: _ModelPath
-    draft: _ModelPath | None = None
+    target: _Model
+    draft: _Model | None = None
     num_speculative_tokens: _Ceiling | None = None
     ctx: _Ctx | None = None
     gpu_layers: _GpuLayers | None = None
@@ -134,7 +146,8 @@ class Settings(_Section):
     `pair` None: the caller chooses. `ctx` None: the target's own. `threads` None: one per physical core. `gpu_layers`
     and `draft_gpu_layers` -1: all layers of that model. `num_speculative_tokens` is the most that is drafted at once,
     and with `fixed_length` always; None: what suits the source of the draft. Prompt lookup matches n-grams of
-    `lookup_min_ngram` to `lookup_max_ngram` tokens.
+    `lookup_min_ngram` to `lookup_max_ngram` tokens. `models_dir` is the folder of one's own models; None: `models` in
+    the data folder.
     """
 
     pair: str | None = None
@@ -150,6 +163,7 @@ class Settings(_Section):
     kv_type: _KvType = "f16"
     draft_kv_type: _KvType = "f16"
     threads: _Threads | None = None
+    models_dir: _ModelPath | None = None
     chat: ChatSettings = ChatSettings()
     sampling: SamplingSettings = SamplingSettings()
 

@@ -14,6 +14,12 @@ code of the command line. All of them survive pickling, since they cross from th
     ├── DoesNotFitError                 4   memory or disk
     │   ├── ContextFullError            4   more tokens than the context holds
     │   └── DiskFullError               4
+    ├── HubError                        1   the Hub answers with something that cannot be used
+    │   ├── HubUnreachableError         1   it does not answer, or is busy: another attempt may succeed
+    │   ├── OfflineError                1   not in the cache, and the network may not be asked
+    │   ├── DownloadCancelledError      1   a download was stopped on request
+    │   ├── NotOnHubError               3   no such repository, file or quantization
+    │   └── HubAccessError              3   a licence to accept, or a token that is missing or wrong
     └── EngineError                     1   llama.cpp failed while running
         ├── LoadCancelledError          1   loading was stopped on request
         └── EngineDiedError             1   its process ended
@@ -111,6 +117,38 @@ class ContextFullError(DoesNotFitError):
 
 class DiskFullError(DoesNotFitError):
     """A file could not be written in full."""
+
+
+class HubError(LocalspecError):
+    """The Hub answered with something that cannot be used."""
+
+
+class HubUnreachableError(HubError):
+    """The Hub did not answer, broke off, or is busy. `retry_after_s`: how long it asks to be left alone, if it says."""
+
+    def __init__(self, message: str, *, hint: str = "", retry_after_s: float | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after_s = retry_after_s
+
+
+class OfflineError(HubError):
+    """What was asked for is not in the cache, and offline mode forbids to ask the Hub."""
+
+
+class DownloadCancelledError(HubError):
+    """A download was stopped because somebody asked for it. What has arrived is kept."""
+
+
+class NotOnHubError(HubError):
+    """No such repository, file or quantization, as far as the Hub tells."""
+
+    exit_code = 3
+
+
+class HubAccessError(HubError):
+    """It is on the Hub, but not for this user: a licence is to be accepted, or a token is missing or wrong."""
+
+    exit_code = 3
 
 
 class EngineError(LocalspecError):

@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 
 from localspec.engine.client import EngineClient
 from localspec.engine.requests import ModelSpec, PairSpec, SamplingParams
-from localspec.memory.devices import process_memory
+from localspec.memory.usage import process_memory
 from localspec.models.demo import demo_files
 from localspec.tui.app import ChatApp
 from localspec.tui.messages import PromptSent

@@ -14,7 +14,7 @@ import psutil
 from localspec.bench.fingerprint import LlamaBuild, llama_build
 from localspec.engine.events import Loaded
 from localspec.engine.requests import ModelSpec, PairSpec
-from localspec.memory.devices import Processors, processors
+from localspec.memory.processors import Processors, processors
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
+from localspec.bench.basis import present_basis
 from localspec.bench.cell_text import times_within
-from localspec.bench.profile import Comparison, Findings, Profile, present_basis, profile_file
+from localspec.bench.profile import Comparison, Findings, Profile, profile_file
 from localspec.bench.tune_measure import Case, PairedMeasurement, TunableEngine, cases_in_turn, fit_to_budget
 from localspec.bench.tune_search import Outcome, OutOfTimeError, Search, Trial, Verdict
 from localspec.bench.tune_space import Choices, Point, Space, difference, usual_threads
@@ -18,7 +19,7 @@ from localspec.bench.workloads import Workload
 from localspec.engine.client import LoadListener
 from localspec.engine.requests import Mode, PairSpec, SamplingParams
 from localspec.errors import LocalspecError, ModelFileError, UsageError
-from localspec.memory.devices import processors
+from localspec.memory.processors import processors
 
 
 @dataclass(frozen=True, slots=True)

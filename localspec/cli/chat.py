@@ -34,7 +34,7 @@ def chat(
     from localspec.cli.selection import select
     from localspec.engine.client import EngineClient
     from localspec.logs import configure
-    from localspec.memory.devices import process_memory
+    from localspec.memory.usage import process_memory
     from localspec.paths import log_dir
     from localspec.tui.app import ChatApp
     from localspec.tui.options import ChatOptions

@@ -30,7 +30,7 @@ def say_error(error: LocalspecError) -> None:
 
 def say_if_busy() -> None:
     """Warn before a measurement on a machine that others use. Takes half a second."""
-    from localspec.memory.devices import busy_share
+    from localspec.memory.processors import busy_share
 
     share = busy_share(0.5)
     if share >= _BUSY_SHARE:

@@ -15,7 +15,12 @@ import typer
 from localspec.cli.bench import bench
 from localspec.cli.chat import chat
 from localspec.cli.console import INTERRUPTED, say, say_error
+from localspec.cli.doctor import doctor
 from localspec.cli.generate import generate
+from localspec.cli.models import models_app
+from localspec.cli.pair import pair
+from localspec.cli.plan import plan
+from localspec.cli.pull import pull
 from localspec.cli.tune import tune
 from localspec.errors import DoesNotFitError, LocalspecError
 from localspec.logs import configure
@@ -32,6 +37,11 @@ app.command()(chat)
 app.command()(generate)
 app.command()(bench)
 app.command()(tune)
+app.command()(pair)
+app.command()(pull)
+app.add_typer(models_app, name="models")
+app.command()(plan)
+app.command()(doctor)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,12 +36,18 @@ class PairOptions:
         str | None, typer.Option(metavar="NAME", help="A pair from the configuration file.", rich_help_panel=_PAIR)
     ] = None
     target: Annotated[
-        Path | None,
-        typer.Option("--target", "-m", metavar="FILE", help="GGUF file of the target model.", rich_help_panel=_PAIR),
+        str | None,
+        typer.Option(
+            "--target",
+            "-m",
+            metavar="MODEL",
+            help="Target model: a GGUF file, owner/name-GGUF:QUANT on the Hub, or a name from models.toml.",
+            rich_help_panel=_PAIR,
+        ),
     ] = None
     draft: Annotated[
-        Path | None,
-        typer.Option("--draft", "-md", metavar="FILE", help="GGUF file of the draft model.", rich_help_panel=_PAIR),
+        str | None,
+        typer.Option("--draft", "-md", metavar="MODEL", help="Draft model, likewise.", rich_help_panel=_PAIR),
     ] = None
     ctx: Annotated[
         int | None,

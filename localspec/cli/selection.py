@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from localspec.bench.profile import Found, find_profile
+from localspec.cli.fetching import local_pair
 from localspec.cli.options import PairOptions, SamplingOptions
 from localspec.config import Settings, left_to, load_settings
 from localspec.engine.requests import KvType, ModelSpec, PairSpec, SamplingParams
@@ -56,6 +57,7 @@ def select(
     Raises:
         UsageError: flags that contradict each other, or a value that cannot be used.
         ModelFileError: the demo pair is asked for, and not installed.
+        HubError, ModelError, DoesNotFitError: a model has to be downloaded, and that fails or is refused.
     """
     config = config or _existing_config_file()
     numbers, texts = _sampling_flags(sampling)
@@ -113,10 +115,11 @@ class _Files:
 def _files(name: str | None, options: PairOptions, settings: Settings) -> tuple[_Files, str]:
     """Which files to load, and what to tell the user about the choice."""
     if options.target is not None:
-        return _Files(options.target.stem, options.target, options.draft), ""
+        target, draft = local_pair(options.target, options.draft)
+        return _Files(target.stem, target, draft), ""
     if name in settings.pairs:
         entry = settings.pairs[name]
-        return _Files(name, entry.target, entry.draft), ""
+        return _Files(name, *local_pair(entry.target, entry.draft)), ""
     demo = demo_files()
     notice = (
         "" if name == DEMO else "No pair was chosen: this is the demo pair, SmolLM2-135M. Name yours with --target."

@@ -88,7 +88,7 @@ def tune(
     Exit codes: 0, 1 the engine failed, 2 usage or nothing decided, 3 model or
     pair refused, 4 does not fit, 130 interrupted.
     """
-    from localspec.bench.profile import write_profile
+    from localspec.bench.records import write_record
     from localspec.bench.tune import profile_files, profile_of
     from localspec.bench.tune import tune as search
     from localspec.bench.tune_search import Verdict
@@ -110,7 +110,7 @@ def tune(
     failure = tuned.error
     try:
         for file in files:
-            write_profile(profile, file)
+            write_record(profile, file)
     except LocalspecError as error:  # a full disk must not cost the report
         files, failure = [], failure or error
     if as_json:

@@ -2,6 +2,7 @@
 
 Of one request:   Queued, Prefilling*, StepDecoded*, then exactly one of Finished | Cancelled | Failed.
 Of a load:        Loading*, then exactly one of Loaded | LoadFailed.
+Of a new draft:   Loading*, then exactly one of Loaded | SwapFailed.
 """
 
 from __future__ import annotations
@@ -138,6 +139,19 @@ class LoadFailed:
     error: LocalspecError
 
 
+@dataclass(frozen=True, slots=True)
+class SwapFailed:
+    """The draft model was not exchanged: it was refused, or the exchange was cancelled.
+
+    `loaded` is what is ready now: the pair as it was, or the target alone where the old draft model could not be put
+    back. None: nothing is loaded; the next request starts the engine with the pair as it was.
+    """
+
+    error: LocalspecError
+    loaded: Loaded | None = None
+
+
 RequestEvent = Queued | Prefilling | StepDecoded | Finished | Cancelled | Failed
 TerminalEvent = Finished | Cancelled | Failed
 LoadEvent = Loading | Loaded | LoadFailed
+SwapEvent = Loading | Loaded | SwapFailed

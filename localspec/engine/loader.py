@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from localspec.engine.calibration import measure_agreement, measure_pass_times
 from localspec.engine.events import Loaded, Loading
@@ -20,8 +20,10 @@ from localspec.llama.model import Model
 from localspec.llama.quantize import write_unpacked
 from localspec.memory.devices import available_host_bytes
 from localspec.memory.estimate import least_kv_bytes
-from localspec.models.compat import refuse_unless_generative, require_compatible
+from localspec.models.compat import require_compatible
+from localspec.models.generative import refuse_unless_generative
 from localspec.models.gguf import GgufHeader, read_header
+from localspec.models.split import read_model
 from localspec.speculative.evidence import Agreement
 from localspec.speculative.pass_times import PassTimes
 
@@ -57,11 +59,33 @@ class LoadedPair:
     encoder: PromptEncoder
     agreement: Agreement | None  # of the two models, measured after loading
     speculation_note: str  # why there is less speculation than was asked for, or ""
-    _resources: ExitStack
+    n_seq_max: int
+    _of_target: ExitStack
+    _of_draft: ExitStack
 
     def close(self) -> None:
         """Free everything, in reverse order of loading."""
-        self._resources.close()
+        self._of_draft.close()
+        self._of_target.close()
+
+    def with_draft(self, spec: ModelSpec, draft: LoadedModel, agreement: Agreement | None, of_draft: ExitStack) -> Self:
+        """The same target with another draft model, which `of_draft` frees. The one before is freed."""
+        self._of_draft.close()
+        return replace(
+            self,
+            spec=replace(self.spec, draft=spec),
+            draft=draft,
+            agreement=agreement,
+            speculation_note="",
+            _of_draft=of_draft,
+        )
+
+    def without_draft(self) -> Self:
+        """The same target alone. The draft model is freed."""
+        self._of_draft.close()
+        note = self.speculation_note if self.target.max_rollback == 0 else ""
+        spec = replace(self.spec, draft=None)
+        return replace(self, spec=spec, draft=None, agreement=None, speculation_note=note, _of_draft=ExitStack())
 
     def describe(self) -> Loaded:
         """What a front end shows of the pair."""
@@ -89,32 +113,33 @@ def load_pair(spec: PairSpec, on_loading: OnLoading, *, n_seq_max: int = 1) -> L
         EngineError: a first pass through a model failed.
     """
     _unpack(spec.target, on_loading)
-    target_header = _checked_header(spec.target.path)
-    draft_header = _checked_header(spec.draft.path) if spec.draft else None
+    target_header = checked_header(spec.target.path)
+    draft_header = checked_header(spec.draft.path) if spec.draft else None
     if draft_header is not None:
         require_compatible(target_header, draft_header)
-    with ExitStack() as resources:
-        loader = _Loader(spec, on_loading, n_seq_max)
+    with ExitStack() as of_target, ExitStack() as of_draft:
+        loader = ModelLoader(spec, on_loading, n_seq_max)
         n_outputs = n_seq_max * (1 + MAX_NUM_SPECULATIVE_TOKENS)
-        target = resources.enter_context(loader.load("target", spec.target, target_header, n_outputs))
+        target = of_target.enter_context(loader.load("target", spec.target, target_header, n_outputs))
         draft: LoadedModel | None = None
         note = ""
         if target.max_rollback == 0:
             note = f"{target.model.name} ({target_header.architecture}) cannot take back tokens: speculation is off"
         elif spec.draft is not None and draft_header is not None:
-            with ExitStack() as of_draft:
-                loaded = of_draft.enter_context(loader.load("draft", spec.draft, draft_header, n_seq_max))
-                if loaded.max_rollback == 0:
-                    note = f"{loaded.model.name} ({draft_header.architecture}) cannot take back tokens: it cannot draft"
-                else:
-                    draft = loaded
-                    resources.push(of_draft.pop_all())
+            loaded = of_draft.enter_context(loader.load("draft", spec.draft, draft_header, n_seq_max))
+            if loaded.max_rollback == 0:
+                note = f"{loaded.model.name} ({draft_header.architecture}) cannot take back tokens: it cannot draft"
+                of_draft.close()
+            else:
+                draft = loaded
         encoder = PromptEncoder(target.model)
         agreement = measure_agreement(target.model, target.context, draft.context) if draft else None
-        return LoadedPair(spec, target, draft, encoder, agreement, note, resources.pop_all())
+        return LoadedPair(
+            spec, target, draft, encoder, agreement, note, n_seq_max, of_target.pop_all(), of_draft.pop_all()
+        )
 
 
-class _Loader:
+class ModelLoader:
     """What both models of a pair share while they are loaded."""
 
     def __init__(self, spec: PairSpec, on_loading: OnLoading, n_seq_max: int) -> None:
@@ -124,6 +149,8 @@ class _Loader:
 
     @contextmanager
     def load(self, what: str, spec: ModelSpec, header: GgufHeader, n_outputs_max: int) -> Iterator[LoadedModel]:
+        """A model with its context, as long as the block lasts; raises as `load_pair` does."""
+
         def progress(fraction: float) -> bool:
             return self._on_loading(Loading(f"Loading the {what}", fraction))
 
@@ -161,8 +188,13 @@ def _unpack(spec: ModelSpec, on_loading: OnLoading) -> None:
     write_unpacked(spec.unpacked_from, spec.path, lambda done: on_loading(Loading("Writing the demo target", done)))
 
 
-def _checked_header(path: Path) -> GgufHeader:
-    header = read_header(path)
+def checked_header(path: Path) -> GgufHeader:
+    """The header of a model that writes text.
+
+    Raises:
+        ModelError: it is none, or another kind of model.
+    """
+    header = read_model(path)
     refuse_unless_generative(header)
     return header
 

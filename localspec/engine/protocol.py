@@ -9,8 +9,8 @@ import pickle
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from localspec.engine.events import LoadEvent, RequestEvent
-from localspec.engine.requests import GenerateRequest, PairSpec
+from localspec.engine.events import LoadEvent, RequestEvent, SwapEvent
+from localspec.engine.requests import GenerateRequest, ModelSpec, PairSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,21 @@ class Load:
 
     load_id: int
     pair: PairSpec
+
+
+@dataclass(frozen=True, slots=True)
+class SwapDraft:
+    """Exchange the draft model of the loaded pair, once the replies that were asked for before it have ended."""
+
+    load_id: int
+    draft: ModelSpec | None
+
+
+@dataclass(frozen=True, slots=True)
+class CancelSwap:
+    """Keep the draft model that is loaded; nothing happens when that exchange has ended."""
+
+    load_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +57,13 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """A load event of the load `load_id`."""
+    """An event of the load, or of the exchange of the draft model, `load_id`."""
 
     load_id: int
-    event: LoadEvent
+    event: LoadEvent | SwapEvent
 
 
-Command = Load | Submit | Cancel | Close
+Command = Load | SwapDraft | CancelSwap | Submit | Cancel | Close
 Report = LoadReport | RequestEvent
 
 

@@ -61,19 +61,29 @@ class Scheduler:
         self._waiting: deque[_Waiting] = deque()
         self._active: list[ActiveSequence] = []
         self._slot_of: dict[str, _Slot] = {}
-        draft_times = pair.draft.pass_times if pair.draft else None
-        self._evidence = Evidence(pair.target.pass_times, draft_times, pair.agreement)
-        for model in (pair.target, pair.draft):
-            if model is not None:
-                model.context.clear_all()
+        pair.target.context.clear_all()
         self._free = [
             _Slot(
                 target=SequenceCache(pair.target.context, seq_id),
-                draft=SequenceCache(pair.draft.context, seq_id) if pair.draft else None,
+                draft=None,
                 lookup=PromptLookup(pair.spec.lookup_min_ngram, pair.spec.lookup_max_ngram),
             )
             for seq_id in range(n_slots)
         ]
+        self.use(pair)
+
+    def use(self, pair: LoadedPair) -> None:
+        """Go on with a pair of the same target, whose caches are kept; there must be no request.
+
+        What was learned of drafts is forgotten; the target's pass times are not.
+        """
+        assert self.is_idle
+        self._pair = pair
+        self._evidence = Evidence(pair.target.pass_times, pair.draft.pass_times if pair.draft else None, pair.agreement)
+        if pair.draft is not None:
+            pair.draft.context.clear_all()
+        for slot in self._free:
+            slot.draft = SequenceCache(pair.draft.context, slot.target.seq_id) if pair.draft else None
 
     @property
     def is_idle(self) -> bool:

@@ -17,12 +17,14 @@ from contextlib import suppress
 from typing import BinaryIO
 
 from localspec.engine import protocol
-from localspec.engine.events import Failed, LoadFailed, Loading
+from localspec.engine.draft_swap import swap_draft
+from localspec.engine.events import Cancelled, Failed, LoadFailed, Loading, SwapFailed
 from localspec.engine.loader import LoadedPair, load_pair
-from localspec.engine.protocol import Cancel, Close, Command, Load, LoadReport, Report, Submit
+from localspec.engine.metrics import MetricsRecorder
+from localspec.engine.protocol import Cancel, CancelSwap, Close, Command, Load, LoadReport, Report, Submit, SwapDraft
 from localspec.engine.requests import GenerateRequest
 from localspec.engine.scheduler import Scheduler
-from localspec.errors import EngineError, LocalspecError
+from localspec.errors import EngineError, LoadCancelledError, LocalspecError
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +39,8 @@ class Worker:
         self._pair: LoadedPair | None = None
         self._scheduler: Scheduler | None = None
         self._load_error: LocalspecError | None = None
+        self._swap: SwapDraft | None = None  # waits for the replies that were asked for before it
+        self._after_swap: list[Submit] = []  # and these wait for it
         self.is_loading = False  # read by the thread that receives commands
 
     def run(self) -> None:
@@ -53,17 +57,22 @@ class Worker:
             if isinstance(command, Close):
                 return False
             self._handle(command)
-        if self._scheduler is not None:
+        if self._swap is not None and self._is_idle:
+            self._swap_draft(self._swap)
+        elif self._scheduler is not None:
             self._scheduler.step()
         return True
+
+    @property
+    def _is_idle(self) -> bool:
+        return self._scheduler is None or self._scheduler.is_idle
 
     def _next_command(self) -> Command | None:
         """The next command; None when there is none and work is waiting. Blocks while there is nothing to do."""
         if self._postponed:
             return self._postponed.pop(0)
-        is_idle = self._scheduler is None or self._scheduler.is_idle
         try:
-            return self._commands.get(block=is_idle)
+            return self._commands.get(block=self._is_idle and self._swap is None)
         except queue.Empty:
             return None
 
@@ -73,11 +82,19 @@ class Worker:
                 self.is_loading = True
                 self._load(command)
                 self.is_loading = False
+            case SwapDraft():
+                self._end_swap(LoadCancelledError("Another draft model was chosen meanwhile."))
+                self._swap = command
+            case CancelSwap(load_id):
+                if self._swap is not None and self._swap.load_id == load_id:
+                    self._end_swap(LoadCancelledError("The exchange of the draft model was cancelled."))
             case Submit(request):
-                self._submit(request)
+                if self._swap is not None:
+                    self._after_swap.append(command)
+                else:
+                    self._submit(request)
             case Cancel(request_id):
-                if self._scheduler is not None:
-                    self._scheduler.cancel(request_id)
+                self._cancel(request_id)
             case Close():
                 pass
 
@@ -88,6 +105,15 @@ class Worker:
         else:
             self._scheduler.submit(request)
 
+    def _cancel(self, request_id: str) -> None:
+        for command in self._after_swap:
+            if command.request.request_id == request_id:
+                self._after_swap.remove(command)
+                self._report(Cancelled(request_id, (), MetricsRecorder().snapshot()))
+                return
+        if self._scheduler is not None:
+            self._scheduler.cancel(request_id)
+
     # --- loading -----------------------------------------------------------------------------------------------------
 
     def _load(self, command: Load) -> None:
@@ -96,7 +122,7 @@ class Worker:
 
         def on_loading(event: Loading) -> bool:
             self._report(LoadReport(command.load_id, event))
-            return not self._is_superseded()
+            return not any(isinstance(each, Load | Close) for each in self._arrived())
 
         try:
             self._pair = load_pair(command.pair, on_loading)
@@ -115,19 +141,56 @@ class Worker:
         self._load_error = error  # the answer to requests that were sent meanwhile
         self._report(LoadReport(command.load_id, LoadFailed(error)))
 
-    def _is_superseded(self) -> bool:
-        """Whether another load, or the end, was asked for while loading."""
-        while True:
-            try:
+    def _arrived(self) -> list[Command]:
+        """Commands that have come while something is loaded, and wait for the end of it."""
+        with suppress(queue.Empty):
+            while True:
                 self._postponed.append(self._commands.get_nowait())
-            except queue.Empty:
-                return any(isinstance(command, Load | Close) for command in self._postponed)
+        return self._postponed
+
+    def _swap_draft(self, command: SwapDraft) -> None:
+        """Exchange the draft model; what was asked for after it comes next."""
+
+        def on_loading(event: Loading) -> bool:
+            self._report(LoadReport(command.load_id, event))
+            return not any(
+                isinstance(each, Load | Close | SwapDraft) or each == CancelSwap(command.load_id)
+                for each in self._arrived()
+            )
+
+        if self._pair is None or self._scheduler is None:
+            self._end_swap(self._load_error or EngineError("No model is loaded.", hint="Load a pair first."))
+            return
+        self.is_loading = True
+        pair, error = swap_draft(self._pair, command.draft, on_loading)
+        self.is_loading = False
+        if pair is not self._pair:
+            self._pair = pair
+            self._scheduler.use(pair)
+        self._end_swap(error)
+
+    def _end_swap(self, error: LocalspecError | None) -> None:
+        """Tell how the exchange ended, if there is one, and go on with the requests that waited for it."""
+        swap, self._swap = self._swap, None
+        if swap is None:
+            return
+        self._postponed[:0], self._after_swap = self._after_swap, []
+        loaded = self._pair.describe() if self._pair is not None else None
+        if error is None and loaded is not None:
+            self._report(LoadReport(swap.load_id, loaded))
+        else:
+            assert error is not None
+            self._report(LoadReport(swap.load_id, SwapFailed(error, loaded)))
 
     def _unload(self, reason: LocalspecError) -> None:
         scheduler, self._scheduler = self._scheduler, None
         pair, self._pair = self._pair, None
+        waiting, self._after_swap = self._after_swap, []
+        self._end_swap(LoadCancelledError("The models were unloaded before the draft model was exchanged."))
         if scheduler is not None:
             scheduler.fail_all(reason)
+        for command in waiting:
+            self._report(Failed(command.request.request_id, reason))
         if pair is not None:
             pair.close()
 

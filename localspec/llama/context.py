@@ -61,6 +61,7 @@ class Context:
         params.type_k = params.type_v = _GGML_TYPES[kv_type]
         params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_AUTO
         params.kv_unified = True  # every sequence may use the whole context
+        params.swa_full = False  # layers with a sliding window keep what a step may take back, not the whole context
         params.no_perf = True
         with log.captured_errors() as errors:
             self._handle: int | None = llama_cpp.llama_init_from_model(model.handle, params)

@@ -1,110 +1,65 @@
-"""What computes here, and what memory a process uses: psutil for the system, pynvml for NVIDIA cards."""
+"""Where models can go: the memory of this machine and of its graphics cards, in total and free."""
 
 from __future__ import annotations
 
-import functools
-import os
-import platform
-import subprocess
 import sys
-from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, replace
 
 import psutil
 
-
-@dataclass(frozen=True, slots=True)
-class MemoryUse:
-    """Bytes in use. `gpu_bytes` None: no NVIDIA GPU, or the driver does not tell."""
-
-    host_bytes: int
-    gpu_bytes: int | None
+from localspec.memory.apple import has_apple_silicon, metal_bytes, sysctl
+from localspec.memory.cgroups import memory_limit
+from localspec.memory.nvidia import visible_cards
 
 
 @dataclass(frozen=True, slots=True)
-class Processors:
-    """What computes here. `n_threads` counts the logical processors that this process may use."""
+class MemoryDevice:
+    """A memory that holds weights and caches. `free_bytes` can be taken now without pushing others out."""
 
-    cpu: str
-    n_cores: int
-    n_threads: int
-    gpus: tuple[str, ...]
-
-
-def processors() -> Processors:
-    """The processors of this machine; the cards only where there is an NVIDIA driver."""
-    n_threads = psutil.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        n_threads = len(os.sched_getaffinity(0))
-    return Processors(_cpu_model(), psutil.cpu_count(logical=False) or n_threads, n_threads, _gpu_names())
+    name: str
+    total_bytes: int
+    free_bytes: int
 
 
-def busy_share(seconds: float) -> float:
-    """How much of the processor is in use while this process waits for `seconds`; 1.0: all of it."""
-    return float(psutil.cpu_percent(seconds)) / 100
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The system's memory, and the graphics cards in the order in which llama.cpp counts them.
+
+    `unified`: the cards take from the system's memory, so the two may not be added. `note` says why cards are missing,
+    or is "".
+    """
+
+    host: MemoryDevice
+    gpus: tuple[MemoryDevice, ...]
+    unified: bool
+    note: str
 
 
-def process_memory(pid: int) -> MemoryUse | None:
-    """Memory of a process; None when it is gone. Weights that are mapped from a file count once they were read."""
-    try:
-        host_bytes = psutil.Process(pid).memory_info().rss
-    except psutil.Error:
-        return None
-    return MemoryUse(host_bytes=int(host_bytes), gpu_bytes=_gpu_bytes(pid))
+def machine() -> Machine:
+    """What there is at this moment: every card that is visible to CUDA, or the one of Apple silicon. Never fails."""
+    host = host_memory()
+    if has_apple_silicon():
+        most = metal_bytes(host.total_bytes)
+        name = sysctl("machdep.cpu.brand_string") or "Apple silicon"
+        return Machine(host, (MemoryDevice(name, most, min(most, host.free_bytes)),), unified=True, note="")
+    cards, note = visible_cards()
+    gpus = tuple(
+        MemoryDevice(card.name, card.total_bytes, card.free_bytes) if card.has_memory else replace(host, name=card.name)
+        for card in cards
+    )
+    return Machine(host, gpus, unified=any(not card.has_memory for card in cards), note=note)
+
+
+def host_memory() -> MemoryDevice:
+    """The system's memory, or what a container gets of it."""
+    memory = psutil.virtual_memory()
+    total, free = int(memory.total), int(memory.available)
+    limit = memory_limit() if sys.platform == "linux" else None
+    if limit is not None:
+        total, free = min(total, limit.total_bytes), min(free, limit.free_bytes)
+    return MemoryDevice("system memory", total, free)
 
 
 def available_host_bytes() -> int:
     """System memory that can be taken without swapping."""
-    return int(psutil.virtual_memory().available)
-
-
-def _cpu_model() -> str:
-    """As the system calls it; only the architecture where it does not say."""
-    with suppress(OSError, subprocess.SubprocessError):
-        if sys.platform == "linux":
-            for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
-        elif sys.platform == "darwin":
-            asked = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
-            return subprocess.run(asked, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
-    return platform.processor() or platform.machine()
-
-
-def _gpu_names() -> tuple[str, ...]:
-    nvml = _nvml()
-    if nvml is None:
-        return ()
-    try:
-        handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
-        names = [nvml.nvmlDeviceGetName(handle) for handle in handles]
-    except nvml.NVMLError:
-        return ()
-    return tuple(name.decode() if isinstance(name, bytes) else str(name) for name in names)
-
-
-def _gpu_bytes(pid: int) -> int | None:
-    nvml = _nvml()
-    if nvml is None:
-        return None
-    try:
-        handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
-        running = [each for handle in handles for each in nvml.nvmlDeviceGetComputeRunningProcesses(handle)]
-    except nvml.NVMLError:
-        return None
-    used = [each.usedGpuMemory for each in running if each.pid == pid and each.usedGpuMemory is not None]
-    return sum(used) if used else None
-
-
-@functools.cache
-def _nvml() -> Any | None:
-    """The initialised module, or None without a driver."""
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None
-    return pynvml
+    return host_memory().free_bytes

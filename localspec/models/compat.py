@@ -1,4 +1,4 @@
-"""Whether a draft model can draft for a target, and whether a file holds a model that writes text: by header alone.
+"""Whether a draft model can draft for a target: by header alone, of files with weights and without.
 
 A draft is proposed as token ids, so both models must mean the same text by the same id. The rules are those of
 llama.cpp's own speculative decoding: the same type of vocabulary, the same treatment of the start and end of a text,
@@ -11,33 +11,24 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from localspec.errors import IncompatiblePairError, UnsupportedModelError
-from localspec.models.header import GgufHeader, StringArray
+from localspec.errors import IncompatiblePairError
+from localspec.models.header import GgufHeader
+from localspec.models.vocabulary import Vocabulary, read_vocabulary
 
-__all__ = ["PairVerdict", "Reason", "Verdict", "judge_pair", "refuse_unless_generative", "require_compatible"]
+__all__ = [
+    "FIRST_COMPARED_ID",
+    "MAX_SIZE_DIFFERENCE",
+    "PairVerdict",
+    "Reason",
+    "Verdict",
+    "judge_pair",
+    "require_compatible",
+]
 
 MAX_SIZE_DIFFERENCE: Final = 128  # padding to a round number of rows
 FIRST_COMPARED_ID: Final = 5  # below are unknown, start, end and padding, which families rename
 
 _SAME_FAMILY: Final = "Choose a smaller model of the target's own family and generation as the draft."
-
-# How llama.cpp reads `tokenizer.ggml.model`: type of vocabulary, and the ids of its start and end token by default.
-_TYPES: Final[dict[str, tuple[str, int | None, int | None]]] = {
-    "llama": ("SentencePiece", 1, 2),
-    "bert": ("WordPiece", 101, None),
-    "gpt2": ("BPE", 11, 11),
-    "hybriddna": ("BPE", 11, 11),
-    "whitespace": ("BPE", 11, 11),
-    "gemma4": ("BPE", None, None),
-    "t5": ("Unigram", None, 1),
-    "rwkv": ("RWKV", None, None),
-    "plamo2": ("PLaMo-2", 1, 2),
-}
-# Where the file does not say, llama.cpp puts the start token before a text for these types and pre-tokenizers.
-_ADD_BOS_TYPES: Final = frozenset(["SentencePiece", "WordPiece"])
-_ADD_BOS_PRE: Final = (
-    "llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano tekken chameleon gemma4"
-)
 
 
 class Verdict(StrEnum):
@@ -67,29 +58,13 @@ class PairVerdict:
     reasons: tuple[Reason, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Vocabulary:
-    kind: str
-    tokens: StringArray
-    add_bos: bool
-    bos: int | None
-    add_eos: bool
-    eos: int | None
-
-    def shown(self, added: bool, token: int | None) -> str:
-        """What is added at one end of a text, as "'<s>' (1)"."""
-        if not added or token is None or not 0 <= token < len(self.tokens):
-            return "none"
-        return f"{self.tokens[token]!r} ({token})"
-
-
 def judge_pair(target: GgufHeader, draft: GgufHeader) -> PairVerdict:
     """Compare the vocabularies of two models.
 
     Raises:
         ModelFileError: the metadata of a tokenizer has the wrong type.
     """
-    ours, theirs = _vocabulary(target), _vocabulary(draft)
+    ours, theirs = read_vocabulary(target), read_vocabulary(draft)
     if ours is None or theirs is None:
         reason = Reason(
             "vocabulary",
@@ -125,31 +100,7 @@ def require_compatible(target: GgufHeader, draft: GgufHeader) -> None:
         )
 
 
-def _vocabulary(header: GgufHeader) -> _Vocabulary | None:
-    model = header.text("tokenizer.ggml.model")
-    tokens = header.strings("tokenizer.ggml.tokens")
-    if not model or not tokens:
-        return None
-    kind, bos, eos = _TYPES.get(model, (repr(model), None, None))
-    add_bos = header.flag("tokenizer.ggml.add_bos_token")
-    add_eos = header.flag("tokenizer.ggml.add_eos_token")
-    given_bos = header.integer("tokenizer.ggml.bos_token_id")
-    given_eos = header.integer("tokenizer.ggml.eos_token_id")
-    if add_bos is None:
-        add_bos = kind in _ADD_BOS_TYPES or (
-            kind == "BPE" and header.text("tokenizer.ggml.pre") in _ADD_BOS_PRE.split()
-        )
-    return _Vocabulary(
-        kind=kind,
-        tokens=tokens,
-        add_bos=add_bos,
-        bos=bos if given_bos is None else given_bos,
-        add_eos=kind == "Unigram" if add_eos is None else add_eos,
-        eos=eos if given_eos is None else given_eos,
-    )
-
-
-def _failures(target: _Vocabulary, draft: _Vocabulary) -> list[Reason]:
+def _failures(target: Vocabulary, draft: Vocabulary) -> list[Reason]:
     failed = []
     if target.kind != draft.kind:
         failed.append(_reason("vocabulary type", target.kind, draft.kind, "their types of vocabulary differ"))
@@ -166,12 +117,12 @@ def _failures(target: _Vocabulary, draft: _Vocabulary) -> list[Reason]:
     elif target.kind == draft.kind:
         token = target.tokens.first_difference(draft.tokens, FIRST_COMPARED_ID)
         if token is not None:
-            texts = repr(target.tokens[token]), repr(draft.tokens[token])
+            texts = target.text(token), draft.text(token)
             failed.append(_reason("token text", *texts, f"token {token} means different texts to them"))
     return failed
 
 
-def _harmless_differences(target: _Vocabulary, draft: _Vocabulary) -> list[Reason]:
+def _harmless_differences(target: Vocabulary, draft: Vocabulary) -> list[Reason]:
     found = []
     sizes = len(target.tokens), len(draft.tokens)
     if sizes[0] != sizes[1]:
@@ -179,7 +130,7 @@ def _harmless_differences(target: _Vocabulary, draft: _Vocabulary) -> list[Reaso
         found.append(Reason("vocabulary size", f"{sizes[0]:,}", f"{sizes[1]:,}", text))
     token = target.tokens.first_difference(draft.tokens)
     if token is not None:
-        texts = repr(target.tokens[token]), repr(draft.tokens[token])
+        texts = target.text(token), draft.text(token)
         found.append(Reason("token text", *texts, f"token {token}, a special one, has different names"))
     for rule, ids in (("start token", (target.bos, draft.bos)), ("end token", (target.eos, draft.eos))):
         if ids[0] != ids[1]:
@@ -195,71 +146,3 @@ def _reason(rule: str, target_value: str, draft_value: str, text: str) -> Reason
 
 def _short(value: str) -> str:
     return value if len(value) <= 60 else f"{value[:57]}..."
-
-
-# --- models that do not write text ------------------------------------------------------------------------------------
-
-_FOR_CHAT: Final = "Choose a model that was made for chat."
-_EMBEDS: Final = "is an embedding model: it turns text into vectors and cannot write", _FOR_CHAT
-_HEAD: Final = (
-    "is a draft head: it reads another model's hidden states and is no model by itself",
-    "Choose a whole, smaller model of the target's family as the draft.",
-)
-_DIFFUSES: Final = "is a diffusion model: it does not write from left to right", _FOR_CHAT
-_SPEAKS: Final = "is a speech model: it makes sound, not text", _FOR_CHAT
-_SEES: Final = (
-    "is the image encoder of another model, not a model by itself",
-    "Choose the model's main file; the name of this one often starts with mmproj.",
-)
-# By architecture. Whether llama.cpp knows an architecture at all is for llama.cpp to say.
-_NOT_GENERATIVE: Final = {
-    **dict.fromkeys(["bert", "modern-bert", "nomic-bert", "nomic-bert-moe", "neo-bert", "jina-bert-v2"], _EMBEDS),
-    **dict.fromkeys(["jina-bert-v3", "eurobert", "gemma-embedding", "llama-embed", "t5encoder"], _EMBEDS),
-    **dict.fromkeys(["eagle3", "dflash", "gemma4-assistant"], _HEAD),
-    **dict.fromkeys(["dream", "llada", "llada-moe", "rnd1"], _DIFFUSES),
-    **dict.fromkeys(["wavtokenizer-dec", "qwen3tts", "pockettts"], _SPEAKS),
-    "clip": _SEES,
-    "t5": ("is an encoder-decoder model, which localspec does not run", "Choose a decoder-only model made for chat."),
-}
-_NOT_A_MODEL: Final = {
-    "adapter": ("is a LoRA adapter, not a model by itself", "Choose the model that it belongs to."),
-    "imatrix": ("is an importance matrix for quantizing, not a model", "Choose the quantized model itself."),
-    "mmproj": _SEES,
-}
-
-
-def refuse_unless_generative(header: GgufHeader) -> None:
-    """Refuse a file that holds no model that can write text.
-
-    Raises:
-        UnsupportedModelError: says what the file is and what to use instead.
-        ModelFileError: a value in its metadata has the wrong type.
-    """
-    problem = _problem(header)
-    if problem is not None:
-        what, hint = problem
-        raise UnsupportedModelError(f"{header.path} {what}.", hint=hint)
-
-
-def _problem(header: GgufHeader) -> tuple[str, str] | None:
-    architecture, kind = header.architecture, header.text("general.type")
-    part, n_parts = header.integer("split.no") or 0, header.integer("split.count") or 1
-    problem = None
-    if part > 0:
-        problem = f"is part {part + 1} of {n_parts} of a model", "Name its first part; the others are found beside it."
-    elif kind in _NOT_A_MODEL:
-        problem = _NOT_A_MODEL[kind]
-    elif not architecture:
-        problem = "names no architecture, so nothing can run it", "Choose another file of this model."
-    elif architecture in _NOT_GENERATIVE:
-        problem = _NOT_GENERATIVE[architecture]
-    elif (
-        header.flag(f"{architecture}.attention.causal") is False
-        or (header.integer(f"{architecture}.pooling_type") or 0) > 0
-    ):
-        problem = _EMBEDS
-    elif not header.tensors and n_parts == 1:  # the first part of several may hold metadata only
-        problem = "holds a vocabulary only, no weights", "Choose the file with the model's weights."
-    elif _vocabulary(header) is None:
-        problem = "has no tokenizer, so text cannot be read or written", "Choose another file of this model."
-    return problem

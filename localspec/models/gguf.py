@@ -5,8 +5,9 @@ entries; the entries (key, u32 type, value); the tensor table (name, u32 number 
 offset); padding to `general.alignment`; the data. A string is a u64 length and UTF-8 bytes; an array a u32 type of its
 items, a u64 count and the items. The rules are those that llama.cpp enforces when it opens a file.
 
-A header is untrusted: every length is checked against the file before anything is read or made, so a damaged one costs
-neither time nor memory.
+A header is untrusted: every length is checked against the file before anything is read or made, and what was read is
+let go as soon as it is parsed. So a damaged one costs neither time nor memory, and the largest one accepted less than
+200 MB.
 """
 
 from __future__ import annotations
@@ -15,70 +16,26 @@ import math
 import struct
 import sys
 from array import array
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
+from pathlib import Path, PurePath
 from typing import Any, Final
 
 from localspec.errors import ModelFileError, UnsupportedModelError
-from localspec.models.header import LENGTH_BYTES, GgufHeader, MetadataValue, StringArray, TensorInfo
+from localspec.models.header import GgufHeader, MetadataValue, StringArray, TensorInfo
+from localspec.models.header_cursor import FETCH_AGAIN, MAX_HEADER_BYTES, HeaderCursor, ReadAt, shown
+from localspec.models.tensor_types import REMOVED_TENSOR_TYPES, TENSOR_TYPES
 
-__all__ = ["GgufHeader", "MetadataValue", "StringArray", "TensorInfo", "read_header"]
+__all__ = ["GgufHeader", "MetadataValue", "ReadAt", "StringArray", "TensorInfo", "parse_header", "read_header"]
 
-MAX_HEADER_BYTES: Final = 64 * 1024 * 1024  # four times the largest vocabulary in use
 MAX_ENTRIES: Final = 65_536  # metadata entries, and tensors
 MAX_DIMENSIONS: Final = 4
 
-_READ_BYTES: Final = 1024 * 1024
+_MAGIC: Final = b"GGUF"
 _DEFAULT_ALIGNMENT: Final = 32
-_FETCH_AGAIN: Final = "The download was cut or damaged: fetch it again."
-
-_U32: Final = struct.Struct("<I")
-_U64: Final = struct.Struct("<Q")
-
 _STRING: Final = 8
 _ARRAY: Final = 9
 # Metadata types of fixed size, by number: the code of both `struct` and `array`, which agree for these.
 _NUMBERS: Final = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-
-# Tensor types by number: name, elements per block, bytes per block.
-_TENSOR_TYPES: Final = {
-    0: ("f32", 1, 4),
-    1: ("f16", 1, 2),
-    2: ("q4_0", 32, 18),
-    3: ("q4_1", 32, 20),
-    6: ("q5_0", 32, 22),
-    7: ("q5_1", 32, 24),
-    8: ("q8_0", 32, 34),
-    9: ("q8_1", 32, 40),
-    10: ("q2_K", 256, 84),
-    11: ("q3_K", 256, 110),
-    12: ("q4_K", 256, 144),
-    13: ("q5_K", 256, 176),
-    14: ("q6_K", 256, 210),
-    15: ("q8_K", 256, 292),
-    16: ("iq2_xxs", 256, 66),
-    17: ("iq2_xs", 256, 74),
-    18: ("iq3_xxs", 256, 98),
-    19: ("iq1_s", 256, 50),
-    20: ("iq4_nl", 32, 18),
-    21: ("iq3_s", 256, 110),
-    22: ("iq2_s", 256, 82),
-    23: ("iq4_xs", 256, 136),
-    24: ("i8", 1, 1),
-    25: ("i16", 1, 2),
-    26: ("i32", 1, 4),
-    27: ("i64", 1, 8),
-    28: ("f64", 1, 8),
-    29: ("iq1_m", 256, 56),
-    30: ("bf16", 1, 2),
-    34: ("tq1_0", 256, 54),
-    35: ("tq2_0", 256, 66),
-    39: ("mxfp4", 32, 17),
-    40: ("nvfp4", 64, 36),
-    41: ("q1_0", 128, 18),
-    42: ("q2_0", 64, 18),
-}
-_REMOVED_TENSOR_TYPES: Final = frozenset([4, 5, 31, 32, 33, 36, 37, 38])
 
 
 def read_header(path: Path) -> GgufHeader:
@@ -102,7 +59,7 @@ def read_header(path: Path) -> GgufHeader:
                 file.seek(offset)
                 return file.read(n_bytes)
 
-            return _parse(path, _Cursor(path, size, read))
+            return parse_header(path, size, read)
     except FileNotFoundError as error:
         raise ModelFileError(f"{path} does not exist.", hint="Check the path.") from error
     except (OSError, ValueError) as error:
@@ -110,90 +67,15 @@ def read_header(path: Path) -> GgufHeader:
         raise ModelFileError(f"{path} cannot be read: {reason}.", hint="Check the path and its permissions.") from error
 
 
-class _Cursor:
-    """Reads forward through a header, never past the end of the file or the largest header accepted.
+def parse_header(path: PurePath, size: int, read: ReadAt) -> GgufHeader:
+    """Read the header of a file of `size` bytes from anywhere, piece by piece, and no further than it goes.
 
-    `read(offset, n_bytes)` returns at most `n_bytes`. What was read is kept: a header is read once, in large pieces.
+    `path` names the file in messages and in the header. Errors are those of `read_header`, and what `read` raises.
     """
-
-    def __init__(self, path: Path, size: int, read: Callable[[int, int], bytes]) -> None:
-        self.path = path
-        self.size = size
-        self.position = 0
-        self._read = read
-        self._data = bytearray()
-
-    def require(self, n_bytes: int) -> None:
-        """Have the next `n_bytes` in memory."""
-        end = self.position + n_bytes
-        if end <= len(self._data):
-            return
-        if end > self.size:
-            raise ModelFileError(
-                f"{self.path} has {self.size:,} bytes and ends inside its header, which goes on to at least byte "
-                f"{_shown(end)}.",
-                hint=_FETCH_AGAIN,
-            )
-        if end > MAX_HEADER_BYTES:
-            raise ModelFileError(
-                f"{self.path}: its header goes on to byte {_shown(end)}; at most {MAX_HEADER_BYTES:,} are accepted.",
-                hint="The file is damaged or hostile: fetch it again from a source that you trust.",
-            )
-        while len(self._data) < end:
-            piece = self._read(len(self._data), max(_READ_BYTES, end - len(self._data)))
-            if not piece:
-                raise ModelFileError(f"{self.path} became shorter while it was read.", hint=_FETCH_AGAIN)
-            self._data += piece
-
-    def raw(self, n_bytes: int) -> bytes:
-        self.require(n_bytes)
-        self.position += n_bytes
-        return bytes(self._data[self.position - n_bytes : self.position])
-
-    def u32(self) -> int:
-        return int(_U32.unpack(self.raw(_U32.size))[0])
-
-    def u64(self) -> int:
-        return int(_U64.unpack(self.raw(LENGTH_BYTES))[0])
-
-    def text(self, what: str) -> str:
-        raw = self.raw(self.u64())
-        try:
-            return raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise self.damaged(f"{what} is not UTF-8: {raw[:40]!r}") from error
-
-    def count(self, what: str, least_bytes: int, limit: int) -> int:
-        """A number of items of at least `least_bytes` each, checked against what is left of the file."""
-        count = self.u64()
-        left = self.size - self.position
-        if count * least_bytes > left:
-            raise self.damaged(f"it promises {_shown(count)} {what} in the {left:,} bytes that are left")
-        if count > limit:
-            raise self.damaged(f"it promises {_shown(count)} {what}; at most {limit:,} are accepted")
-        return count
-
-    def strings(self, count: int) -> StringArray:
-        start = self.position
-        ends = array("Q")
-        for _ in range(count):
-            self.require(LENGTH_BYTES)
-            (length,) = _U64.unpack_from(self._data, self.position)
-            self.position += LENGTH_BYTES
-            self.require(length)
-            self.position += length
-            ends.append(self.position - start)
-        return StringArray(bytes(self._data[start : self.position]), ends)
-
-    def damaged(self, reason: str) -> ModelFileError:
-        return ModelFileError(f"{self.path} is damaged: {reason}.", hint=_FETCH_AGAIN)
+    return _parse(path, HeaderCursor(path, size, read))
 
 
-def _shown(number: int) -> str:
-    return f"{number:,}" if number < 10**15 else f"{number:.1e}"
-
-
-def _parse(path: Path, cursor: _Cursor) -> GgufHeader:
+def _parse(path: PurePath, cursor: HeaderCursor) -> GgufHeader:
     version = _version(path, cursor)
     n_tensors = cursor.count("tensors", 8 + 4 + 4 + 8, MAX_ENTRIES)
     n_entries = cursor.count("metadata entries", 8 + 1 + 4 + 1, MAX_ENTRIES)
@@ -211,7 +93,7 @@ def _parse(path: Path, cursor: _Cursor) -> GgufHeader:
     promised = data_offset + tensors[-1].offset + tensors[-1].n_bytes if tensors else data_offset
     if promised > cursor.size:
         raise ModelFileError(
-            f"{path} is cut: it has {cursor.size:,} bytes, its header promises {_shown(promised)}.", hint=_FETCH_AGAIN
+            f"{path} is cut: it has {cursor.size:,} bytes, its header promises {shown(promised)}.", hint=FETCH_AGAIN
         )
     header = GgufHeader(path, version, metadata, tensors, data_offset, cursor.size)
     if not header.architecture.isprintable():  # it is part of many messages
@@ -219,16 +101,16 @@ def _parse(path: Path, cursor: _Cursor) -> GgufHeader:
     return header
 
 
-def _version(path: Path, cursor: _Cursor) -> int:
+def _version(path: PurePath, cursor: HeaderCursor) -> int:
     if cursor.size == 0:
-        raise ModelFileError(f"{path} is empty.", hint=_FETCH_AGAIN)
-    start = cursor.raw(min(cursor.size, 512))
-    if start[:4] != b"GGUF":
+        raise ModelFileError(f"{path} is empty.", hint=FETCH_AGAIN)
+    start = cursor.peek(min(cursor.size, 512))
+    if not start.startswith(_MAGIC):
         raise ModelFileError(
             f"{path} is not a GGUF file{_looks_like(start)}.",
             hint="Choose a file that ends in .gguf.",
         )
-    cursor.position = 4
+    cursor.raw(len(_MAGIC))
     version = cursor.u32()
     if version & 0xFFFF == 0 and version:
         raise UnsupportedModelError(
@@ -265,7 +147,7 @@ def _looks_like(start: bytes) -> str:
     return f" but looks like {kind}"
 
 
-def _value(cursor: _Cursor, key: str) -> MetadataValue:
+def _value(cursor: HeaderCursor, key: str) -> MetadataValue:
     kind = cursor.u32()
     if key == "general.alignment" and kind != 4:
         raise cursor.damaged("its alignment is not a 32-bit number")
@@ -280,7 +162,7 @@ def _value(cursor: _Cursor, key: str) -> MetadataValue:
     return value
 
 
-def _array(cursor: _Cursor, key: str) -> StringArray | array[Any]:
+def _array(cursor: HeaderCursor, key: str) -> StringArray | array[Any]:
     kind = cursor.u32()
     if kind == _STRING:
         return cursor.strings(cursor.count(f"texts in {key[:80]!r}", 8, MAX_HEADER_BYTES))
@@ -288,15 +170,14 @@ def _array(cursor: _Cursor, key: str) -> StringArray | array[Any]:
         raise cursor.damaged(f"the metadata {key[:80]!r} is a list of lists, which llama.cpp does not read")
     if kind not in _NUMBERS:
         raise cursor.damaged(f"the items of the metadata {key[:80]!r} have the unknown type {kind}")
-    items = array(_NUMBERS[kind].replace("?", "B"))
-    count = cursor.count(f"numbers in {key[:80]!r}", items.itemsize, MAX_HEADER_BYTES)
-    items.frombytes(cursor.raw(count * items.itemsize))
+    code = _NUMBERS[kind].replace("?", "B")
+    items = cursor.numbers(cursor.count(f"numbers in {key[:80]!r}", array(code).itemsize, MAX_HEADER_BYTES), code)
     if sys.byteorder == "big":
         items.byteswap()
     return items
 
 
-def _tensors(cursor: _Cursor, n_tensors: int, alignment: int) -> Iterator[TensorInfo]:
+def _tensors(cursor: HeaderCursor, n_tensors: int, alignment: int) -> Iterator[TensorInfo]:
     names: set[str] = set()
     expected = 0
     for _ in range(n_tensors):
@@ -311,15 +192,15 @@ def _tensors(cursor: _Cursor, n_tensors: int, alignment: int) -> Iterator[Tensor
         tensor = _sized(cursor, name, shape, cursor.u32(), cursor.u64())
         if tensor.offset != expected:
             raise cursor.damaged(
-                f"the tensor {name[:80]!r} is at {_shown(tensor.offset)} where {_shown(expected)} is its place"
+                f"the tensor {name[:80]!r} is at {shown(tensor.offset)} where {shown(expected)} is its place"
             )
         expected = _padded(tensor.offset + tensor.n_bytes, alignment)
         yield tensor
 
 
-def _sized(cursor: _Cursor, name: str, shape: tuple[int, ...], kind: int, offset: int) -> TensorInfo:
-    if kind not in _TENSOR_TYPES:
-        removed = kind in _REMOVED_TENSOR_TYPES
+def _sized(cursor: HeaderCursor, name: str, shape: tuple[int, ...], kind: int, offset: int) -> TensorInfo:
+    if kind not in TENSOR_TYPES:
+        removed = kind in REMOVED_TENSOR_TYPES
         raise UnsupportedModelError(
             f"{cursor.path}: the tensor {name[:80]!r} has the type {kind}, which "
             f"{'llama.cpp no longer reads' if removed else 'is not known here'}.",
@@ -327,7 +208,7 @@ def _sized(cursor: _Cursor, name: str, shape: tuple[int, ...], kind: int, offset
             if removed
             else "Update localspec, or use another quantization.",
         )
-    type_name, block_length, block_bytes = _TENSOR_TYPES[kind]
+    type_name, block_length, block_bytes = TENSOR_TYPES[kind]
     row = shape[0] if shape else 1
     if row % block_length or math.prod(shape) >= 2**63:
         raise cursor.damaged(f"the tensor {name[:80]!r} has the shape {shape}, which the type {type_name} cannot have")

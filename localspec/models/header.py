@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any, Final, TypeAlias, overload
 
 from localspec.errors import ModelFileError
@@ -14,22 +15,29 @@ from localspec.errors import ModelFileError
 __all__ = ["LENGTH_BYTES", "GgufHeader", "MetadataValue", "StringArray", "TensorInfo"]
 
 LENGTH_BYTES: Final = 8  # of the length before each string
+_PIECE: Final = 4096  # strings that are compared or hashed at once
 
 
 class StringArray(Sequence[str]):
     """The strings of one metadata array (tokens, merges), kept as bytes and decoded when asked for.
 
     Bytes that are not UTF-8 read as U+FFFD: a vocabulary may hold any bytes. Comparisons look at the bytes.
+
+    `parts` are the strings as they came, some at a time: as in the file, a u64 length before each, and where each ends.
     """
 
-    __slots__ = ("_ends", "_raw")
+    __slots__ = ("_firsts", "_n_strings", "_parts")
 
-    def __init__(self, raw: bytes, ends: array[int]) -> None:
-        self._raw = raw  # as in the file: a u64 length before each string
-        self._ends = ends
+    def __init__(self, parts: Iterable[tuple[bytes, array[int]]]) -> None:
+        self._parts = [part for part in parts if part[1]]
+        self._firsts: list[int] = []
+        self._n_strings = 0
+        for _, ends in self._parts:
+            self._firsts.append(self._n_strings)
+            self._n_strings += len(ends)
 
     def __len__(self) -> int:
-        return len(self._ends)
+        return self._n_strings
 
     @overload
     def __getitem__(self, index: int) -> str: ...
@@ -44,22 +52,44 @@ class StringArray(Sequence[str]):
         return (self[index] for index in range(len(self)))
 
     def bytes_at(self, index: int) -> bytes:
-        """The bytes of string `index`, which is not negative."""
-        return self._raw[self._start(index) + LENGTH_BYTES : self._ends[index]]
+        """The bytes of string `index`, which is there and not negative."""
+        number = bisect_right(self._firsts, index) - 1
+        return self._cut(number, index, index + 1)[LENGTH_BYTES:]
 
     def first_difference(self, other: StringArray, start: int = 0) -> int | None:
         """The first index from `start` on, within both arrays, at which they differ."""
         end = min(len(self), len(other))
-        # With their lengths among the bytes, equal bytes are equal strings: one comparison for the usual case.
-        if start >= end or self._span(start, end) == other._span(start, end):
-            return None
-        return next(index for index in range(start, end) if self.bytes_at(index) != other.bytes_at(index))
+        # With their lengths among the bytes, equal bytes are equal strings: few comparisons for the usual case.
+        for first, (ours, theirs) in zip(
+            range(start, end, _PIECE), zip(self.pieces(start, end), other.pieces(start, end), strict=True), strict=True
+        ):
+            if ours != theirs:
+                numbers = range(first, min(first + _PIECE, end))
+                return next(number for number in numbers if self.bytes_at(number) != other.bytes_at(number))
+        return None
 
-    def _start(self, index: int) -> int:
-        return self._ends[index - 1] if index else 0
+    def pieces(self, start: int, end: int) -> Iterator[bytes]:
+        """Strings `start` to `end` as bytes, each after its length, in pieces that never take much memory.
+
+        Of two arrays, the pieces of the same range are equal only where all strings in them are.
+        """
+        for first in range(start, end, _PIECE):
+            yield self._span(first, min(first + _PIECE, end))
 
     def _span(self, start: int, end: int) -> bytes:
-        return self._raw[self._start(start) : self._ends[end - 1]]
+        number = bisect_right(self._firsts, start) - 1
+        spans = []
+        while start < end:
+            until = min(end, self._firsts[number] + len(self._parts[number][1]))
+            spans.append(self._cut(number, start, until))
+            number, start = number + 1, until
+        return spans[0] if len(spans) == 1 else b"".join(spans)
+
+    def _cut(self, number: int, start: int, end: int) -> bytes:
+        """Strings `start` to `end` of one part."""
+        raw, ends = self._parts[number]
+        start, end = start - self._firsts[number], end - self._firsts[number]
+        return raw[ends[start - 1] if start else 0 : ends[end - 1]]
 
 
 MetadataValue: TypeAlias = "bool | int | float | str | StringArray | array[Any]"
@@ -84,9 +114,13 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class GgufHeader:
-    """What a GGUF file says about itself. Offsets and sizes in bytes."""
+    """What a GGUF file says about itself. Offsets and sizes in bytes.
 
-    path: Path
+    `path` is that of the file, or owner/repo/file of one on the Hub. Of a model in several parts this is the first
+    part's header with all tensors, and `file_size` is that of all parts; offsets are those within each part.
+    """
+
+    path: PurePath
     version: int
     metadata: Mapping[str, MetadataValue]
     tensors: tuple[TensorInfo, ...]

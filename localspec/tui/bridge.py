@@ -11,8 +11,19 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from localspec.engine.events import LoadEvent, Loading, Prefilling, RequestEvent, Step, StepDecoded, TextSpan
+from localspec.engine.events import (
+    Loaded,
+    LoadEvent,
+    Loading,
+    Prefilling,
+    RequestEvent,
+    Step,
+    StepDecoded,
+    SwapFailed,
+    TextSpan,
+)
 from localspec.engine.metrics import RequestMetrics
+from localspec.engine.requests import PairSpec
 from localspec.tui.messages import EngineReported
 
 
@@ -26,7 +37,16 @@ class Decoded:
     metrics: RequestMetrics
 
 
-EngineEvent = RequestEvent | LoadEvent
+@dataclass(frozen=True, slots=True)
+class Swapped:
+    """The draft model was exchanged: `pair` is what is loaded now."""
+
+    loaded: Loaded
+    pair: PairSpec
+
+
+EngineEvent = RequestEvent | LoadEvent | Swapped | SwapFailed
+LoadReport = LoadEvent | Swapped | SwapFailed
 Report = EngineEvent | Decoded  # never a StepDecoded after `merge`
 
 

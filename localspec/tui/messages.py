@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from textual.message import Message
+
+if TYPE_CHECKING:
+    from localspec.pairing.chosen import ChosenPair
 
 
 class EngineReported(Message, bubble=False):
@@ -15,3 +20,19 @@ class PromptSent(Message):
     def __init__(self, text: str) -> None:
         super().__init__()
         self.text = text
+
+
+class ReplyEnded(Message):
+    """No reply is open any more."""
+
+
+class DownloadsChanged(Message, bubble=False):
+    """The downloads stand otherwise than before."""
+
+
+class PairChosen(Message):
+    """The user wants a pair: what is missing of it is to be fetched, and then it is to be loaded."""
+
+    def __init__(self, pair: ChosenPair) -> None:
+        super().__init__()
+        self.pair = pair

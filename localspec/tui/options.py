@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from localspec.engine.requests import Mode, SamplingParams
-from localspec.memory.devices import MemoryUse
+from localspec.memory.usage import MemoryUse
+from localspec.tui.pairs import Pairs
 
 # Called from a thread, every few seconds; None while there is no engine process.
 MemoryProbe = Callable[[], MemoryUse | None]
@@ -17,7 +18,8 @@ class ChatOptions:
     """Settings of a chat. `notice` is a line shown at the start; `max_tokens` None: no limit per reply.
 
     `num_speculative_tokens` None: what suits the source of the drafts; see `GenerateRequest`.
-    `fixed_length` is for the modes that have one source of drafts: auto chooses its lengths.
+    `fixed_length` is for the modes that have one source of drafts: auto chooses its lengths. `pairs` None: the pair that
+    the chat starts with is the only one. `is_first_run`: nobody has chosen a pair yet.
     """
 
     sampling: SamplingParams = field(default_factory=SamplingParams)
@@ -28,3 +30,5 @@ class ChatOptions:
     max_tokens: int | None = None
     memory_probe: MemoryProbe = lambda: None
     notice: str = ""
+    pairs: Pairs | None = None
+    is_first_run: bool = False

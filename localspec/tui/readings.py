@@ -9,7 +9,7 @@ from typing import Final
 from localspec.engine.events import Loaded, Step
 from localspec.engine.metrics import RequestMetrics
 from localspec.engine.requests import Mode
-from localspec.memory.devices import MemoryUse
+from localspec.memory.usage import MemoryUse
 from localspec.speculative.drafter import DraftSource
 from localspec.tui import drafting, figures
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum, auto
 
 from localspec.engine.client import Engine
@@ -11,12 +12,15 @@ from localspec.engine.events import (
     Failed,
     Finished,
     Loaded,
+    LoadEvent,
     LoadFailed,
     Loading,
     Queued,
+    SwapEvent,
+    SwapFailed,
 )
 from localspec.engine.requests import ChatPrompt, GenerateRequest, Mode, PairSpec
-from localspec.tui.bridge import Decoded, EngineEvent, Report
+from localspec.tui.bridge import Decoded, EngineEvent, LoadReport, Report, Swapped
 from localspec.tui.conversation import Conversation, Exchange, Outcome, Reply
 from localspec.tui.options import ChatOptions
 
@@ -24,6 +28,7 @@ from localspec.tui.options import ChatOptions
 class Readiness(Enum):
     """Whether the engine can take a request."""
 
+    EMPTY = auto()  # no pair was chosen yet
     LOADING = auto()
     READY = auto()
     FAILED = auto()
@@ -36,36 +41,80 @@ class Session:
     """
 
     def __init__(
-        self, engine: Engine, pair: PairSpec, options: ChatOptions, listener: Callable[[EngineEvent], None]
+        self, engine: Engine, pair: PairSpec | None, options: ChatOptions, listener: Callable[[EngineEvent], None]
     ) -> None:
         self._engine = engine
-        self._pair = pair
         self._options = options
         self._listener = listener
         self._request_id: str | None = None
+        self._n_loads = 0
+        self._n_changes = 0  # loads, and exchanges of the draft model
+        self.pair = pair  # what is loaded, or was to be loaded last
         self.conversation = Conversation(options.system)
         self.mode = options.mode  # of the next reply
-        self.readiness = Readiness.LOADING
+        self.readiness = Readiness.LOADING if pair is not None else Readiness.EMPTY
         self.loaded: Loaded | None = None
         self.open: Exchange | None = None
 
     def load(self) -> None:
-        """Load the pair, or load it again after a failure.
+        """Load the pair, or load it again after a failure; nothing where none was chosen.
 
         Raises:
             LocalspecError: the engine refuses.
         """
+        if self.pair is None:
+            return
+        self._n_loads += 1
+        self._n_changes += 1
+        number = self._n_loads
+
+        def listen(event: LoadEvent) -> None:
+            # The end of a load that another one has replaced is nobody's concern. The engine reports to this listener
+            # again when it has to start anew.
+            if number == self._n_loads:
+                self._listener(event)
+
         self.readiness = Readiness.LOADING
-        self._engine.load(self._pair, self._listener)
+        self.loaded = None
+        self._engine.load(self.pair, listen)
+
+    def use(self, pair: PairSpec) -> bool:
+        """Load another pair, or exchange only the draft model where the target is the one that is loaded: returns True.
+
+        No request may be running.
+
+        Raises:
+            LocalspecError: the engine refuses.
+        """
+        now = self.pair
+        is_swap = (
+            self.loaded is not None
+            and now is not None
+            and replace(pair, draft=None) == replace(now, draft=None, name=pair.name)
+        )
+        if not is_swap:
+            self.pair = pair
+            self.load()
+            return False
+        self._n_changes += 1
+        number = self._n_changes
+
+        def listen(event: SwapEvent) -> None:
+            if number == self._n_changes:
+                self._listener(Swapped(event, pair) if isinstance(event, Loaded) else event)
+
+        self.readiness = Readiness.LOADING
+        self._engine.swap_draft(pair.draft, listen)
+        return True
 
     def send(self, prompt: str) -> Exchange:
-        """Ask for a reply; there must be none open.
+        """Ask for a reply; there must be none open, and a pair must have been chosen.
 
         Raises:
             LocalspecError: the request is refused; nothing has changed then.
         """
-        if self.open is not None:
-            raise RuntimeError("A reply is open.")
+        if self.open is not None or self.readiness is Readiness.EMPTY:
+            raise RuntimeError("A reply is open, or there is no pair.")
         exchange = Exchange(prompt, Reply(self.mode))
         if self.readiness is Readiness.READY:
             self._submit(exchange)
@@ -114,7 +163,7 @@ class Session:
 
     def take(self, report: Report) -> Exchange | None:
         """Note what the engine reports. Returns the exchange that it is about, if it is about an open one."""
-        if isinstance(report, Loading | Loaded | LoadFailed):
+        if isinstance(report, Loading | Loaded | LoadFailed | Swapped | SwapFailed):
             self._take_load(report)
             return None
         exchange = self.open
@@ -147,15 +196,29 @@ class Session:
         self._end(Outcome.FAILED)
         return exchange
 
-    def _take_load(self, report: Loading | Loaded | LoadFailed) -> None:
+    @property
+    def is_running(self) -> bool:
+        """Whether the engine works on a request."""
+        return self._request_id is not None
+
+    def _take_load(self, report: LoadReport) -> None:
         match report:
             case Loading():
                 self.readiness = Readiness.LOADING
             case Loaded():
                 self.readiness = Readiness.READY
                 self.loaded = report
+            case Swapped(loaded=loaded, pair=pair):
+                self.readiness = Readiness.READY
+                self.loaded, self.pair = loaded, pair
+            case SwapFailed(loaded=loaded):
+                self.readiness = Readiness.READY if loaded is not None else Readiness.FAILED
+                self.loaded = loaded
+                if loaded is not None and loaded.draft_name is None and self.pair is not None:
+                    self.pair = replace(self.pair, draft=None)
             case LoadFailed():
                 self.readiness = Readiness.FAILED
+                self.loaded = None
 
     def _submit(self, exchange: Exchange) -> None:
         request = GenerateRequest(

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from localspec.bench import profile as profiles
+from localspec.bench import basis
+from localspec.bench.basis import present_basis
 from localspec.bench.fingerprint import LlamaBuild, file_fingerprint, llama_build
 from localspec.bench.profile import (
     Comparison,
@@ -23,14 +24,12 @@ from localspec.bench.profile import (
     Found,
     Profile,
     find_profile,
-    present_basis,
     profile_file,
-    read_profile,
-    write_profile,
 )
+from localspec.bench.records import read_record, write_record
 from localspec.config import TunedSettings
 from localspec.errors import DiskFullError
-from localspec.memory.devices import processors
+from localspec.memory.processors import processors
 
 SETTINGS = TunedSettings(
     mode="draft",
@@ -75,7 +74,7 @@ def make(target: Path, draft: Path | None) -> Profile:
 
 def store(target: Path, draft: Path | None, *, named: Path | None = None) -> Path:
     file = profile_file(target, named or draft)
-    write_profile(make(target, draft), file)
+    write_record(make(target, draft), file)
     return file
 
 
@@ -113,15 +112,11 @@ def test_one_file_by_two_names_is_one_pair(pair: tuple[Path, Path], tmp_path: Pa
 
 
 def build(**changes: Any) -> Callable[[pytest.MonkeyPatch, Path, Path], None]:
-    return lambda patch, _target, _draft: patch.setattr(
-        profiles, "llama_build", lambda: replace(llama_build(), **changes)
-    )
+    return lambda patch, _target, _draft: patch.setattr(basis, "llama_build", lambda: replace(llama_build(), **changes))
 
 
 def machine(**changes: Any) -> Callable[[pytest.MonkeyPatch, Path, Path], None]:
-    return lambda patch, _target, _draft: patch.setattr(
-        profiles, "processors", lambda: replace(processors(), **changes)
-    )
+    return lambda patch, _target, _draft: patch.setattr(basis, "processors", lambda: replace(processors(), **changes))
 
 
 @pytest.mark.parametrize(
@@ -168,7 +163,7 @@ def test_layers_on_the_gpu_are_part_of_what_was_measured(pair: tuple[Path, Path]
 def test_a_draft_that_the_profile_brings_along_is_checked_too(pair: tuple[Path, Path]):
     target, draft = pair
     store(target, None)
-    write_profile(make(target, draft), profile_file(target, None))
+    write_record(make(target, draft), profile_file(target, None))
     assert find(target, None).profile is not None
     draft.write_bytes(b"x")
     assert "another version of draft.gguf" in find(target, None).complaint
@@ -307,7 +302,7 @@ def test_a_write_that_fails_leaves_the_old_profile(pair: tuple[Path, Path], monk
 
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(DiskFullError, match="No space left") as caught:
-        write_profile(make(*pair), file)
+        write_record(make(*pair), file)
     assert str(file) in caught.value.message
     assert caught.value.hint
     assert file.read_bytes() == before
@@ -317,11 +312,11 @@ def test_a_write_that_fails_leaves_the_old_profile(pair: tuple[Path, Path], monk
 def test_a_folder_that_cannot_be_made(pair: tuple[Path, Path], tmp_path: Path):
     (tmp_path / "home").write_text("a file")
     with pytest.raises(DiskFullError, match="cannot be written"):
-        write_profile(make(*pair), profile_file(*pair))
+        write_record(make(*pair), profile_file(*pair))
 
 
 def test_a_round_trip_through_the_file_changes_nothing(pair: tuple[Path, Path]):
-    assert read_profile(store(*pair)) == make(*pair)
+    assert read_record(store(*pair), Profile) == make(*pair)
 
 
 # --- fingerprints ----------------------------------------------------------------------------------------------------
@@ -376,7 +371,7 @@ def test_the_build_is_known_without_importing_it():
     import subprocess
     import sys
 
-    code = "import sys, localspec.bench.profile as p; print(p.llama_build().backends, 'llama_cpp' in sys.modules)"
+    code = "import sys, localspec.bench.basis as p; print(p.llama_build().backends, 'llama_cpp' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == f"{llama_build().backends} False"
     assert "cpu" in llama_build().backends

@@ -7,8 +7,9 @@ import pickle
 
 import pytest
 
-from localspec.memory import devices
-from localspec.memory.devices import processors
+from localspec.memory import nvidia
+from localspec.memory import processors as module
+from localspec.memory.processors import processors
 
 
 class Driver:
@@ -48,7 +49,7 @@ def test_this_machine_has_a_name_and_cores():
 def test_cards_are_those_that_the_driver_names(
     monkeypatch: pytest.MonkeyPatch, driver: Driver | None, gpus: tuple[str, ...]
 ):
-    monkeypatch.setattr(devices, "_nvml", lambda: driver)
+    monkeypatch.setattr(nvidia, "nvml", lambda: driver)
     assert processors().gpus == gpus
 
 
@@ -63,7 +64,7 @@ def test_only_the_processors_that_may_be_used_count():
 
 
 def test_a_system_that_tells_nothing_has_at_least_its_architecture(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(devices.sys, "platform", "plan9")
-    monkeypatch.setattr(devices.platform, "processor", lambda: "")
-    monkeypatch.setattr(devices.platform, "machine", lambda: "mips")
+    monkeypatch.setattr(module.sys, "platform", "plan9")
+    monkeypatch.setattr(module.platform, "processor", lambda: "")
+    monkeypatch.setattr(module.platform, "machine", lambda: "mips")
     assert processors().cpu == "mips"

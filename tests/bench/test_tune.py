@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from localspec.bench.profile import find_profile, profile_file, write_profile
+from localspec.bench.profile import find_profile, profile_file
+from localspec.bench.records import write_record
 from localspec.bench.tune import Tuned, TuneOptions, profile_files, profile_of, tune
 from localspec.bench.tune_space import Choices, present_point
 from localspec.bench.workloads import Workload
@@ -87,7 +88,7 @@ def test_it_finds_the_best_settings_and_says_why(files: dict[str, Path]):
 def test_the_profile_is_found_by_the_pair_that_was_tuned(files: dict[str, Path]):
     tuned = run(ScriptedEngine(token_s), options(files))
     (file,) = profile_files(tuned)
-    write_profile(profile_of(tuned), file)
+    write_record(profile_of(tuned), file)
     found = find_profile(files["target"], files["draft"], gpu_layers=-1, draft_gpu_layers=-1)
     assert found.profile == profile_of(tuned).model_copy(update={"findings": found.profile.findings})  # type: ignore[union-attr]
     assert find_profile(files["target"], None, gpu_layers=-1, draft_gpu_layers=-1).profile is None
@@ -112,7 +113,7 @@ def test_a_draft_that_was_found_comes_along_where_none_was_named(files: dict[str
         profile_file(files["target"], files["other"]),
     }
     for file in profile_files(tuned):
-        write_profile(profile_of(tuned), file)
+        write_record(profile_of(tuned), file)
     found = find_profile(files["target"], None, gpu_layers=-1, draft_gpu_layers=-1)
     assert found.profile is not None
     assert found.profile.basis.draft_path == files["other"]

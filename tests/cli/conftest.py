@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from localspec.bench.profile import Findings, Profile, present_basis, profile_file, write_profile
+from localspec.bench.basis import present_basis
+from localspec.bench.profile import Findings, Profile, profile_file
+from localspec.bench.records import write_record
 from localspec.config import TunedSettings
 from tests.native_fixtures import TinyModels
 
@@ -102,5 +104,5 @@ def stored(target: Path, draft: Path | None, patch: pytest.MonkeyPatch, home: Pa
         ),
     )
     file = profile_file(target, named)
-    write_profile(profile, file)
+    write_record(profile, file)
     return file

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from localspec.bench.profile import read_profile
+from localspec.bench.profile import Profile
+from localspec.bench.records import read_record
 from localspec.cli.main import run
 from localspec.cli.tune import _budget_s
 from localspec.engine.requests import Mode
@@ -56,7 +57,7 @@ def test_it_shows_the_evidence_and_stores_what_generate_then_uses(
         assert words in text
     assert b"auto mode" in done.stderr
     (file,) = profiles.iterdir()
-    mode = read_profile(file).settings.mode
+    mode = read_record(file, Profile).settings.mode
     used = localspec("generate", *tiny, "-n", 3, "Hello", check=0).stderr.decode()
     assert USED in used
     assert f"mode {mode}" in used

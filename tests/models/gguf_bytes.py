@@ -19,6 +19,18 @@ def strings(key: str, values: list[str | bytes]) -> bytes:
     return entry(key, ARRAY, struct.pack("<IQ", STRING, len(values)) + b"".join(map(text, values)))
 
 
+def flag(key: str, value: bool) -> bytes:
+    return entry(key, BOOL, bytes([value]))
+
+
+def number(key: str, value: int) -> bytes:
+    return entry(key, U32, value.to_bytes(4, "little"))
+
+
+def name(key: str, value: str) -> bytes:
+    return entry(key, STRING, text(value))
+
+
 def tensor(name: str, shape: tuple[int, ...], kind: int = 0, offset: int = 0) -> bytes:
     return text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, offset)
 

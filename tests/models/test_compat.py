@@ -4,53 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from localspec.errors import IncompatiblePairError, ModelFileError, UnsupportedModelError
-from localspec.models.compat import (
-    MAX_SIZE_DIFFERENCE,
-    Verdict,
-    judge_pair,
-    refuse_unless_generative,
-    require_compatible,
-)
+from localspec.errors import IncompatiblePairError, ModelFileError
+from localspec.models.compat import MAX_SIZE_DIFFERENCE, Verdict, judge_pair, require_compatible
+from localspec.models.generative import refuse_unless_generative
 from localspec.models.gguf import read_header
-from localspec.models.header import GgufHeader
-from tests.models.gguf_bytes import BOOL, STRING, U32, entry, gguf, strings, tensor, text, write
+from localspec.models.vocabulary import read_vocabulary
+from tests.models.gguf_bytes import flag, name, number
+from tests.models.small_models import TOKENS, model
+from tests.models.vocabularies import VOCABULARIES, relation
 from tests.tiny_models import write_tiny_model
-
-VOCABULARIES = Path(__file__).parents[1] / "data" / "vocab"
-TOKENS = ["<unk>", "<s>", "</s>", "<pad>", "<x>", *(f"token {number}" for number in range(300))]
-
-
-def flag(key: str, value: bool) -> bytes:
-    return entry(key, BOOL, bytes([value]))
-
-
-def number(key: str, value: int) -> bytes:
-    return entry(key, U32, value.to_bytes(4, "little"))
-
-
-def name(key: str, value: str) -> bytes:
-    return entry(key, STRING, text(value))
-
-
-def model(
-    tmp_path: Path,
-    *entries: bytes,
-    architecture: str | None = "llama",
-    tokenizer: str | None = "gpt2",
-    tokens: list[str] | None = TOKENS,
-    tensors: bool = True,
-) -> GgufHeader:
-    entries = list(entries)
-    if architecture is not None:
-        entries.append(name("general.architecture", architecture))
-    if tokenizer is not None:
-        entries.append(name("tokenizer.ggml.model", tokenizer))
-    if tokens is not None:
-        entries.append(strings("tokenizer.ggml.tokens", list(tokens)))
-    raw = gguf(entries, [tensor("x", (8,))], b"\0" * 32) if tensors else gguf(entries)
-    return read_header(write(tmp_path / f"{len(list(tmp_path.iterdir()))}.gguf", raw))
-
 
 BOS = "tokenizer.ggml.bos_token_id"
 EOS = "tokenizer.ggml.eos_token_id"
@@ -63,8 +25,7 @@ PRE = "tokenizer.ggml.pre"
 
 
 def test_real_vocabularies_that_differ_in_padding_are_compatible() -> None:
-    spm = read_header(VOCABULARIES / "ggml-vocab-llama-spm.gguf")
-    phi = read_header(VOCABULARIES / "ggml-vocab-phi-3.gguf")
+    spm, phi = (read_header(VOCABULARIES[stem]) for stem in ("llama-spm", "phi-3"))
     for target, draft in ((spm, phi), (phi, spm)):
         verdict = judge_pair(target, draft)
         assert verdict.verdict is Verdict.COMPATIBLE
@@ -183,87 +144,60 @@ def test_wrong_types_in_a_tokenizer_are_a_damaged_file(tmp_path: Path) -> None:
         judge_pair(model(tmp_path), model(tmp_path, number(ADD_BOS, 1)))
 
 
-# --- models that write text -------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("target", VOCABULARIES)
+@pytest.mark.parametrize("draft", VOCABULARIES)
+def test_every_two_real_vocabularies_are_judged_right(target: str, draft: str) -> None:
+    verdict = judge_pair(read_header(VOCABULARIES[target]), read_header(VOCABULARIES[draft]))
+    assert verdict.verdict is relation(target, draft)
+    assert (verdict.reasons == ()) == (verdict.verdict is Verdict.IDENTICAL)
+    if verdict.verdict is Verdict.REFUSED:
+        assert all(reason.target_value != reason.draft_value and reason.hint for reason in verdict.reasons)
 
 
-@pytest.mark.parametrize(
-    ("architecture", "words"),
-    [
-        ("bert", "embedding model"),
-        ("nomic-bert", "embedding model"),
-        ("jina-bert-v2", "embedding model"),
-        ("gemma-embedding", "embedding model"),
-        ("t5encoder", "embedding model"),
-        ("t5", "encoder-decoder"),
-        ("clip", "image encoder"),
-        ("eagle3", "draft head"),
-        ("llada", "diffusion"),
-        ("wavtokenizer-dec", "speech"),
-        (None, "names no architecture"),
-    ],
-)
-def test_architectures_that_do_not_write(tmp_path: Path, architecture: str | None, words: str) -> None:
-    header = model(tmp_path, architecture=architecture)
-    with pytest.raises(UnsupportedModelError, match=words) as caught:
-        refuse_unless_generative(header)
-    assert caught.value.message.startswith(f"{header.path} ")
-    assert caught.value.hint
+def test_special_tokens_that_are_none_count_as_not_given(tmp_path: Path) -> None:
+    """As llama.cpp reads them: the default of the type stands, where that is a token."""
+    far = model(tmp_path, number(BOS, 10**6), number(EOS, len(TOKENS)), flag(ADD_BOS, True))
+    plain = model(tmp_path, flag(ADD_BOS, True))
+    assert judge_pair(far, plain).verdict is Verdict.IDENTICAL
+    few = read_vocabulary(model(tmp_path, flag(ADD_BOS, True), tokens=TOKENS[:8]))
+    assert few is not None
+    assert (few.bos, few.eos, few.shown(few.add_bos, few.bos)) == (None, None, "none")
 
 
-@pytest.mark.parametrize(
-    ("extra", "options", "words"),
-    [
-        ([flag("llama.attention.causal", False)], {}, "embedding model"),
-        ([number("llama.pooling_type", 3)], {}, "embedding model"),
-        ([name("general.type", "adapter")], {}, "LoRA adapter"),
-        ([name("general.type", "imatrix")], {"architecture": None}, "importance matrix"),
-        ([name("general.type", "mmproj")], {}, "image encoder"),
-        ([number("split.no", 2), number("split.count", 5)], {"architecture": None, "tokens": None}, "part 3 of 5"),
-        ([], {"tensors": False}, "vocabulary only"),
-        ([], {"tokens": None}, "no tokenizer"),
-        ([], {"tokenizer": None}, "no tokenizer"),
-        ([], {"tokens": []}, "no tokenizer"),
-    ],
-)
-def test_files_that_hold_no_writer(tmp_path: Path, extra: list[bytes], options: dict, words: str) -> None:
-    with pytest.raises(UnsupportedModelError, match=words) as caught:
-        refuse_unless_generative(model(tmp_path, *extra, **options))
-    assert caught.value.hint
+@pytest.mark.parametrize("extra", [{"tokenizer": "gemma4"}, {"entries": [name(PRE, "gemma4")]}])
+def test_gemma_4_has_a_start_token_whatever_its_file_says(tmp_path: Path, extra: dict) -> None:
+    entries = [*extra.pop("entries", ()), flag(ADD_BOS, False)]
+    found = read_vocabulary(model(tmp_path, *entries, **extra))
+    assert found is not None
+    assert found.add_bos
 
 
-@pytest.mark.parametrize(
-    ("extra", "options"),
-    [
-        ([], {"architecture": "never-heard-of"}),
-        ([number("llama.pooling_type", 0), flag("llama.attention.causal", True), name("general.type", "model")], {}),
-        ([number("split.no", 0), number("split.count", 3)], {"tensors": False}),
-    ],
-)
-def test_files_that_may_write_pass(tmp_path: Path, extra: list[bytes], options: dict) -> None:
-    refuse_unless_generative(model(tmp_path, *extra, **options))
+def test_token_texts_of_megabytes_stay_out_of_messages(tmp_path: Path) -> None:
+    ours, theirs = (model(tmp_path, tokens=[*TOKENS, letter * 2_000_000]) for letter in "ab")
+    (reason,) = judge_pair(ours, theirs).reasons
+    assert len(reason.target_value) < 300
 
 
 @pytest.mark.native
 def test_vocabularies_are_read_as_llama_cpp_reads_them(tmp_path: Path) -> None:
     llama_cpp = pytest.importorskip("llama_cpp")
-    from localspec.models.compat import _vocabulary
-
     kinds = {1: "SentencePiece", 2: "BPE", 3: "WordPiece", 4: "Unigram"}
-    paths = [*VOCABULARIES.glob("*.gguf"), write_tiny_model(tmp_path / "tiny.gguf")]
+    paths = [*VOCABULARIES.values(), write_tiny_model(tmp_path / "tiny.gguf")]
     for path in paths:
         parameters = llama_cpp.llama_model_default_params()
         parameters.vocab_only = True
         handle = llama_cpp.llama_model_load_from_file(str(path).encode(), parameters)
         try:
             vocab = llama_cpp.llama_model_get_vocab(handle)
-            ours = _vocabulary(read_header(path))
+            ours = read_vocabulary(read_header(path))
             assert ours is not None
             assert ours.kind == kinds[llama_cpp.llama_vocab_type(vocab)]
-            assert (ours.add_bos, ours.bos) == (
+            none = -1
+            assert (ours.add_bos, none if ours.bos is None else ours.bos) == (
                 llama_cpp.llama_vocab_get_add_bos(vocab),
                 llama_cpp.llama_vocab_bos(vocab),
             )
-            assert (ours.add_eos, ours.eos) == (
+            assert (ours.add_eos, none if ours.eos is None else ours.eos) == (
                 llama_cpp.llama_vocab_get_add_eos(vocab),
                 llama_cpp.llama_vocab_eos(vocab),
             )

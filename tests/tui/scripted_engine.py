@@ -23,7 +23,7 @@ from localspec.engine.events import (
 from localspec.engine.metrics import RequestMetrics
 from localspec.engine.requests import GenerateRequest, PairSpec
 from localspec.errors import LocalspecError
-from localspec.memory.devices import MemoryUse
+from localspec.memory.usage import MemoryUse
 from localspec.speculative.drafter import DraftSource
 from localspec.speculative.rejection import Origin
 

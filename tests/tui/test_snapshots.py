@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 from localspec.engine.events import Failed, Loading, Prefilling, Queued
 from localspec.engine.requests import Mode
 from localspec.errors import EngineDiedError
-from localspec.memory.devices import MemoryUse
+from localspec.memory.usage import MemoryUse
 from localspec.speculative.drafter import DraftSource
 from localspec.tui.theme import LIGHT
 from tests.tui.chat_driver import NARROW, WIDE, make_app, send, settle, write

@@ -14,7 +14,7 @@ from textual.widget import Widget
 from localspec.engine.events import Loaded, Step
 from localspec.engine.metrics import RequestMetrics
 from localspec.engine.requests import Mode
-from localspec.memory.devices import MemoryUse
+from localspec.memory.usage import MemoryUse
 from localspec.tui.options import MemoryProbe
 from localspec.tui.panel import BAR_HEIGHT, bar_lines, column_lines
 from localspec.tui.readings import Readings

@@ -1,0 +1,321 @@
+"""`localspec pair`: who can draft for a target, judged from headers before anything is downloaded."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from localspec.cli.console import say
+from localspec.engine.requests import DEFAULT_N_CTX, KvType
+from localspec.errors import LocalspecError, ModelError, UsageError
+from localspec.printable import one_line
+
+if TYPE_CHECKING:
+    from localspec.hub.client import Hub
+    from localspec.models.registry import Registry
+    from localspec.pairing.drafts import Conditions, DraftOption
+    from localspec.pairing.finding import Found
+    from localspec.pairing.resolve import ResolvedModel
+
+_MAX_INT: Final = 2**31 - 1
+_MAX_GIB: Final = 1_000_000
+
+
+def pair(
+    context: typer.Context,
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TARGET]",
+            help="A GGUF file, owner/name-GGUF:QUANT on the Hub, or a name from models.toml. Without it: what suits "
+            "this machine.",
+        ),
+    ] = None,
+    draft: Annotated[
+        str | None, typer.Option("--draft", "-md", metavar="MODEL", help="Judge this draft only; 0 or 3 is the exit.")
+    ] = None,
+    ctx: Annotated[
+        int | None,
+        typer.Option(
+            "--ctx",
+            "--ctx-size",
+            "-c",
+            min=16,
+            max=_MAX_INT,
+            metavar="TOKENS",
+            help="Context size; the target's own, at most 8192, by default.",
+        ),
+    ] = None,
+    kv_type: Annotated[
+        KvType | None,
+        typer.Option("--kv-type", "-ctk", help="Type of the target's KV cache; by default f16, or q8_0 at need."),
+    ] = None,
+    draft_kv_type: Annotated[
+        KvType | None, typer.Option("--draft-kv-type", "-ctkd", help="The same for the draft.")
+    ] = None,
+    gpu_memory: Annotated[
+        list[float] | None,
+        typer.Option(
+            "--gpu-memory",
+            min=0,
+            max=_MAX_GIB,
+            metavar="GIB",
+            help="Judge for a card with so much memory, which need not be here; once for each card, 0 for none.",
+        ),
+    ] = None,
+    search: Annotated[
+        bool,
+        typer.Option("--search", help="Also search the Hub for relatives; done anyway when there is nothing else."),
+    ] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Only what is on this machine.")] = False,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Run the short bench on those that are here and fit, and keep the result.")
+    ] = False,
+    pick: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Save the best, or the one given by --draft, as a pair in the configuration."
+        ),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--replace", help="With --pick: in place of a pair of that name.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Find a draft model for a target: who fits its vocabulary and this machine, how fast, and why not.
+
+    Only headers are read, a few MB of a model that is not here.
+    Exit codes: 0, 1 the Hub or the engine failed, 2 usage, 3 refused, or nothing found to pick.
+    """
+    from localspec.hub.client import Hub
+    from localspec.models.registry import load_registry
+
+    registry, hub = load_registry(), Hub(offline=True if offline else None)
+    if target is None:
+        if draft or pick or measure:
+            raise UsageError("Which target? Name it before the options.", hint="localspec pair TARGET --draft DRAFT")
+        _suggest(context, registry, gpu_memory, as_json=as_json)
+        return
+    model = _target(target, hub, registry)
+    conditions = _conditions(model, ctx, kv_type, draft_kv_type, gpu_memory)
+    if draft is not None:
+        option = _named(model, draft, conditions, hub, registry)
+        options, found = [option], None
+    else:
+        found = _found(context, model, conditions, registry, None if hub.is_offline else hub, search=search)
+        options = found.options
+    if measure:
+        options = _measured(model, options, conditions)
+    if as_json:
+        _write_json(model, conditions, options, found)
+    else:
+        from localspec.cli.pair_screen import write_one, write_ranking
+
+        if found is None:
+            write_one(model, options[0], sys.stdout)
+        else:
+            write_ranking(replace_options(found, options), model, sys.stdout)
+            _write_quantizations(model, options, conditions, hub)
+    sys.stdout.flush()
+    if pick is not None:
+        _save(pick, model, options, conditions, context, overwrite=overwrite)
+    if draft is not None and options[0].is_refused:
+        raise typer.Exit(ModelError.exit_code)
+
+
+def replace_options(found: Found, options: list[DraftOption]) -> Found:
+    """The same search with options that know more."""
+    return replace(found, options=options)
+
+
+# --- what is judged ---------------------------------------------------------------------------------------------------
+
+
+def _target(text: str, hub: Hub, registry: Registry) -> ResolvedModel:
+    from localspec.models.generative import NO_TOKENIZER, not_generative
+    from localspec.pairing.resolve import resolve
+
+    model = resolve(text, hub, registry)
+    problem = not_generative(model.header)
+    if problem is not None and problem != NO_TOKENIZER and model.header.tensors:
+        what, hint = problem
+        raise ModelError(f"{one_line(model.name)} {what}.", hint=hint)
+    return model
+
+
+def _conditions(
+    target: ResolvedModel,
+    ctx: int | None,
+    kv_type: KvType | None,
+    draft_kv_type: KvType | None,
+    gpu_memory: list[float] | None,
+) -> Conditions:
+    from localspec.cli.machine import machine_for
+    from localspec.models.description import describe
+    from localspec.pairing.drafts import Conditions
+    from localspec.pairing.traffic import measured_bandwidths
+
+    here = machine_for(gpu_memory)
+    return Conditions(
+        machine=here,
+        n_ctx=ctx or min(describe(target.header).n_ctx_train or DEFAULT_N_CTX, DEFAULT_N_CTX),
+        kv_type=kv_type.value if kv_type else None,
+        draft_kv_type=draft_kv_type.value if draft_kv_type else None,
+        bandwidths=measured_bandwidths(len(here.gpus)),
+    )
+
+
+def _named(target: ResolvedModel, text: str, conditions: Conditions, hub: Hub, registry: Registry) -> DraftOption:
+    """The draft that was named; of a repository without a quantization, the best of those it has."""
+    from localspec.models.references import HubReference, parse_reference
+    from localspec.pairing.drafts import judge
+    from localspec.pairing.quantizations import best_quantization, quantization_options
+    from localspec.pairing.resolve import resolve_reference
+
+    reference = parse_reference(text, registry)
+    draft = resolve_reference(reference, text, hub)
+    option = judge(target, draft, conditions)
+    is_open = isinstance(reference, HubReference) and reference.quantization is None and reference.file is None
+    if not is_open or option.is_refused or draft.remote is None:
+        return option
+    return best_quantization(quantization_options(target, draft, hub.models(draft.remote.repo), conditions)) or option
+
+
+def _found(
+    context: typer.Context,
+    target: ResolvedModel,
+    conditions: Conditions,
+    registry: Registry,
+    hub: Hub | None,
+    *,
+    search: bool,
+) -> Found:
+    from localspec.cli.models import folders_of, found_models
+    from localspec.pairing.finding import find_drafts
+
+    shows = sys.stderr.isatty()
+
+    def look(what: str) -> None:
+        if shows:
+            sys.stderr.write(f"\r\x1b[KLooking at {one_line(what)}")
+            sys.stderr.flush()
+
+    found = find_drafts(
+        target,
+        conditions,
+        local=found_models(folders_of(context)),
+        registry=registry,
+        hub=hub,
+        search=search,
+        on_look=look,
+    )
+    if shows:
+        sys.stderr.write("\r\x1b[K")
+    return found
+
+
+# --- measuring and picking --------------------------------------------------------------------------------------------
+
+
+def _measured(target: ResolvedModel, options: list[DraftOption], conditions: Conditions) -> list[DraftOption]:
+    """The options again, with the speeds of those that could be measured; one that fails says so and stays."""
+    from localspec.cli.console import LoadProgress, say_if_busy
+    from localspec.engine.client import EngineClient
+    from localspec.pairing.drafts import judge, ranked
+    from localspec.pairing.measuring import can_be_measured, measure_option
+
+    able = [option for option in options if can_be_measured(target, option)]
+    if not able:
+        say("Nothing to measure: target and draft must be here, and fit. Fetch them with: localspec pull")
+        return options
+    say_if_busy()
+    done = {id(option): option for option in options}
+    with EngineClient() as engine:
+        for number, option in enumerate(able, 1):
+            say(f"Measuring {one_line(option.model.name)} ({number} of {len(able)}).")
+            try:
+                measure_option(engine, target, option, conditions, LoadProgress())
+            except LocalspecError as error:
+                say(f"  {one_line(error.message)}")
+                continue
+            done[id(option)] = judge(target, option.model, conditions, place=option.place, reported=option.reported)
+    return ranked(done.values()) if len(options) > 1 else list(done.values())
+
+
+def _save(
+    name: str,
+    target: ResolvedModel,
+    options: list[DraftOption],
+    conditions: Conditions,
+    context: typer.Context,
+    *,
+    overwrite: bool,
+) -> None:
+    from localspec.pairing.naming import save_pair
+    from localspec.paths import config_file
+
+    best = next((option for option in options if not option.is_refused and (option.fits or len(options) == 1)), None)
+    if best is None:
+        raise ModelError("There is no draft to pick.", hint="Without one: localspec chat --target ... --mode lookup")
+    entry: dict[str, str | int] = {
+        "target": str(target.path.absolute()) if target.path is not None else target.exact_reference,
+        "draft": str(best.model.path.absolute()) if best.model.path is not None else best.model.exact_reference,
+        "ctx": conditions.n_ctx,
+    }
+    if best.plan is not None:
+        choice = best.plan.choice
+        entry["kv_type"] = choice.target.kv_type
+        if choice.draft is not None:
+            entry["draft_kv_type"] = choice.draft.kv_type
+    file = context.obj.config or config_file()
+    save_pair(file, name, entry, replace=overwrite, as_default=True)
+    say(f"Saved as pair {one_line(name)} in {one_line(str(file))}. Chat with: localspec chat --pair {one_line(name)}")
+
+
+# --- output -----------------------------------------------------------------------------------------------------------
+
+
+def _write_quantizations(target: ResolvedModel, options: list[DraftOption], conditions: Conditions, hub: Hub) -> None:
+    """The quantizations of the best draft that is not here yet."""
+    from localspec.cli.pair_screen import write_quantizations
+    from localspec.pairing.quantizations import best_quantization, quantization_options
+
+    best = next((option for option in options if not option.is_refused), None)
+    if best is None or best.model.remote is None or hub.is_offline:
+        return
+    try:
+        models = hub.models(best.model.remote.repo)
+    except LocalspecError as error:
+        say(one_line(error.message))
+        return
+    choices = quantization_options(target, best.model, models, conditions)
+    write_quantizations(best.model.remote.repo, choices, best_quantization(choices), sys.stdout)
+
+
+def _write_json(target: ResolvedModel, conditions: Conditions, options: list[DraftOption], found: Found | None) -> None:
+    from localspec.cli.pair_json import model_object, option_object
+
+    head = {"target": model_object(target), "n_ctx": conditions.n_ctx}
+    answer: dict[str, Any]
+    if found is None:
+        answer = {**head, **option_object(options[0])}
+    else:
+        answer = {**head, "drafts": [option_object(option) for option in options], "notes": found.notes}
+    sys.stdout.write(json.dumps(answer, ensure_ascii=False) + "\n")
+
+
+def _suggest(context: typer.Context, registry: Registry, gpu_memory: list[float] | None, *, as_json: bool) -> None:
+    from localspec.cli.machine import machine_for
+    from localspec.cli.models import folders_of, found_models
+    from localspec.cli.pair_screen import write_suggestions
+    from localspec.pairing.suggestions import suggestions
+
+    here = machine_for(gpu_memory)
+    found = suggestions(registry, found_models(folders_of(context)), here)
+    if as_json:
+        sys.stdout.write(json.dumps([each.as_dict() for each in found], ensure_ascii=False) + "\n")
+    else:
+        write_suggestions(found, here, sys.stdout)
+    sys.stdout.flush()

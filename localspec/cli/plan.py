@@ -1,0 +1,189 @@
+"""`localspec plan`: will a pair fit, and how is it best loaded."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from localspec.engine.requests import DEFAULT_N_CTX, KvType
+from localspec.errors import DoesNotFitError, UnsupportedModelError
+
+if TYPE_CHECKING:
+    from localspec.memory.choice import Choice, ModelChoice
+    from localspec.memory.estimate import DeviceBytes
+    from localspec.memory.plan import Plan
+    from localspec.models.header import GgufHeader
+
+_MAX_INT: Final = 2**31 - 1
+_MAX_GIB: Final = 1_000_000
+
+
+def plan(
+    target: Annotated[
+        str,
+        typer.Option("--target", "-m", metavar="MODEL", help="A GGUF file, repo:QUANT on the Hub, or a known name."),
+    ],
+    draft: Annotated[
+        str | None, typer.Option("--draft", "-md", metavar="MODEL", help="The same for a draft model.")
+    ] = None,
+    ctx: Annotated[
+        int | None,
+        typer.Option(
+            "--ctx",
+            "--ctx-size",
+            "-c",
+            min=16,
+            max=_MAX_INT,
+            metavar="TOKENS",
+            help="Context size; the model's own, at most 8192, by default.",
+        ),
+    ] = None,
+    kv_type: Annotated[
+        KvType | None,
+        typer.Option("--kv-type", "-ctk", help="Type of the target's KV cache; by default f16, or q8_0 at need."),
+    ] = None,
+    draft_kv_type: Annotated[
+        KvType | None, typer.Option("--draft-kv-type", "-ctkd", help="The same for the draft.")
+    ] = None,
+    gpu_layers: Annotated[
+        int | None,
+        typer.Option(
+            "--gpu-layers",
+            "-ngl",
+            min=-1,
+            max=_MAX_INT,
+            help="Layers of the target on the GPU; by default all that fit.",
+        ),
+    ] = None,
+    gpu_memory: Annotated[
+        list[float] | None,
+        typer.Option(
+            "--gpu-memory",
+            min=0,
+            max=_MAX_GIB,
+            metavar="GIB",
+            help="Plan for a card with so much memory, which need not be here; once for each card, 0 for none.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object with bytes per model and device.")] = False,
+) -> None:
+    """Plan the memory of a target and its draft model, before anything is loaded or downloaded.
+
+    Only headers are read. The context is never made smaller than asked for; what a smaller one would bring is said.
+    Exit codes: 0 it fits, 2 usage, 3 a model or the pair is refused, 4 it does not fit.
+    """
+    from localspec.cli.machine import machine_for
+    from localspec.memory.plan import plan as make_plan
+    from localspec.models.hyperparameters import hyperparameters
+    from localspec.pairing.resolve import model_header
+
+    headers = [_usable(model_header(name)) for name in (target, draft) if name is not None]
+    _refuse_strangers(headers)
+    n_ctx = ctx or min(hyperparameters(headers[0]).n_ctx_train or DEFAULT_N_CTX, DEFAULT_N_CTX)
+    made = make_plan(
+        headers[0],
+        headers[1:],
+        machine_for(gpu_memory),
+        n_ctx=n_ctx,
+        kv_type=kv_type.value if kv_type else None,
+        draft_kv_type=draft_kv_type.value if draft_kv_type else None,
+        n_gpu_layers=gpu_layers,
+    )
+    if as_json:
+        sys.stdout.write(json.dumps(as_object(made), ensure_ascii=False) + "\n")
+    else:
+        from localspec.cli.plan_screen import write_plan
+
+        write_plan(made, sys.stdout)
+    sys.stdout.flush()
+    if not made.fits:
+        raise typer.Exit(DoesNotFitError.exit_code)
+
+
+def _usable(header: GgufHeader) -> GgufHeader:
+    """Refuse what is no model that can write text. Without a tokenizer it can still be planned."""
+    from localspec.models.generative import NO_TOKENIZER, not_generative
+
+    problem = not_generative(header)
+    if problem is not None and problem != NO_TOKENIZER:
+        what, hint = problem
+        raise UnsupportedModelError(f"{header.path} {what}.", hint=hint)
+    return header
+
+
+def _refuse_strangers(headers: list[GgufHeader]) -> None:
+    """A pair whose vocabularies differ cannot run, whatever fits."""
+    from localspec.models.compat import require_compatible
+    from localspec.models.vocabulary import read_vocabulary
+
+    if len(headers) == 2 and all(read_vocabulary(header) is not None for header in headers):
+        require_compatible(headers[0], headers[1])
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+
+def as_object(plan: Plan) -> dict[str, Any]:
+    """What `--json` prints: bytes per model and device, whether it fits, the choice, and the alternatives."""
+    return {
+        **_choice(plan.choice),
+        "reasons": list(plan.reasons),
+        "alternatives": [
+            {"change": each.change.value, "text": each.text, **_choice(each.choice)} for each in plan.alternatives
+        ],
+    }
+
+
+def _choice(choice: Choice) -> dict[str, Any]:
+    draft = choice.draft
+    return {
+        "fits": choice.fits,
+        "missing_bytes": choice.missing_bytes,
+        "total_bytes": choice.total_bytes,
+        "choice": {
+            "n_ctx": choice.n_ctx,
+            "gpu_layers": choice.target.memory.n_gpu_layers,
+            "n_layers": choice.target.memory.n_layers,
+            "whole_on_gpu": choice.is_target_whole_on_gpu,
+            "kv_type": choice.target.kv_type,
+            "draft": str(draft.path) if draft else None,
+            "draft_gpu_layers": draft.memory.n_gpu_layers if draft else None,
+            "draft_kv_type": draft.kv_type if draft else None,
+        },
+        "target": _model(choice, choice.target),
+        "draft": _model(choice, draft) if draft else None,
+        "devices": [
+            {
+                "name": load.device.name,
+                "total_bytes": load.device.total_bytes,
+                "free_bytes": load.device.free_bytes,
+                "used_bytes": load.used_bytes,
+                "margin_bytes": load.margin_bytes,
+                "missing_bytes": load.missing_bytes,
+            }
+            for load in choice.loads
+        ],
+    }
+
+
+def _model(choice: Choice, model: ModelChoice) -> dict[str, Any]:
+    per_device = model.memory.host, *model.memory.gpus
+    names = [load.device.name for load in choice.loads]
+    return {
+        "path": str(model.path),
+        "is_exact": model.memory.is_exact,
+        **_bytes(*per_device),
+        "devices": [{"name": name, **_bytes(used)} for name, used in zip(names, per_device, strict=True)],
+    }
+
+
+def _bytes(*parts: DeviceBytes) -> dict[str, int]:
+    return {
+        "weights_bytes": sum(each.weights_bytes for each in parts),
+        "kv_bytes": sum(each.kv_bytes for each in parts),
+        "compute_bytes": sum(each.compute_bytes for each in parts),
+        "total_bytes": sum(each.total_bytes for each in parts),
+    }

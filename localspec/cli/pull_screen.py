@@ -1,0 +1,135 @@
+"""What `localspec pull` shows: a bar on a terminal, now and then a line elsewhere; and lists of quantizations."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Final, Self
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from localspec.cli.console import say
+from localspec.hub.download import DownloadProgress
+from localspec.hub.remote_model import RemoteModel
+from localspec.printable import one_line
+
+__all__ = ["DownloadScreen", "show_models"]
+
+_LINE_EVERY_S: Final = 30.0
+_LINE_EVERY_SHARE: Final = 0.1
+_MAX_NAME: Final = 40
+
+
+class DownloadScreen:
+    """Shows the progress of a download on stderr. `interrupted`: whether Ctrl-C ended it."""
+
+    def __init__(self) -> None:
+        self.interrupted = False
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=None),
+            TextColumn("{task.fields[state]}", markup=False),
+            console=Console(file=sys.stderr, highlight=False),
+            transient=True,
+            disable=not sys.stderr.isatty(),
+        )
+        self._task = self._progress.add_task("", total=None, state="")
+        self._line_s = 0.0
+        self._line_share = 0.0
+        self._begun_s = time.monotonic()
+        self._n_first_bytes: int | None = None
+        self._last: DownloadProgress | None = None
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+        last, first = self._last, self._n_first_bytes
+        if kind is None and not self.interrupted and last is not None and first is not None:
+            n_bytes = last.n_done_bytes - first
+            if n_bytes:
+                say(f"{_size(n_bytes)} in {_span(time.monotonic() - self._begun_s)}, checksums right.")
+            else:
+                say("Everything is there already.")
+
+    def show(self, progress: DownloadProgress) -> None:
+        """A listener of a download."""
+        self._last = progress
+        if self._n_first_bytes is None:
+            self._n_first_bytes = progress.n_done_bytes
+            if progress.n_done_bytes < progress.n_total_bytes:
+                here = f", {_size(progress.n_done_bytes)} of it are here" if progress.n_done_bytes else ""
+                say(f"{_size(progress.n_total_bytes)} to download{here}.")
+        if self._progress.disable:
+            self._line(progress)
+        else:
+            self._progress.update(
+                self._task,
+                total=progress.n_total_bytes,
+                completed=progress.n_done_bytes,
+                description=_short(progress.file),
+                state=state(progress),
+            )
+
+    def _line(self, progress: DownloadProgress) -> None:
+        now_s, share = time.monotonic() - self._begun_s, progress.n_done_bytes / max(1, progress.n_total_bytes)
+        is_due = share - self._line_share >= _LINE_EVERY_SHARE or now_s - self._line_s >= _LINE_EVERY_S
+        if is_due and progress.n_done_bytes < progress.n_total_bytes:
+            self._line_s, self._line_share = now_s, share
+            say(f"{share:4.0%}  {state(progress)}")
+
+
+def show_models(repo: str, models: Sequence[RemoteModel]) -> None:
+    """What a repository has, to stdout."""
+    console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 160)
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column(Text("quantization"))
+    table.add_column(Text("size"), justify="right")
+    table.add_column(Text("file"), overflow="fold")
+    for model in models:
+        parts = f" and {len(model.files) - 1} more" if len(model.files) > 1 else ""
+        name = Text(f"{one_line(model.files[0].name)}{parts}")
+        table.add_row(Text(one_line(model.quantization) or "–"), Text(_size(model.n_bytes)), name)
+    console.print(Text(one_line(repo), style="bold"))
+    console.print(table if models else Text("no model in GGUF format"))
+
+
+def state(progress: DownloadProgress) -> str:
+    """How far, how fast and how long still, in one line."""
+    left = "" if progress.seconds_left is None else f"{_span(progress.seconds_left)} left"
+    pace = f"{_size(progress.bytes_per_second)}/s" if progress.bytes_per_second else "waiting"
+    done = f"{_size(progress.n_done_bytes)} of {_size(progress.n_total_bytes)}"
+    return "  ".join(filter(None, [done, pace, left]))
+
+
+def _size(n_bytes: float) -> str:
+    """By powers of a thousand, as the Hub shows sizes."""
+    for unit in ("B", "kB", "MB"):
+        if n_bytes < 999.5:
+            return f"{n_bytes:.0f} {unit}" if unit != "MB" or n_bytes >= 99.95 else f"{n_bytes:.1f} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:.2f} GB"
+
+
+def _span(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02} min"
+    return f"{whole // 3600}:{whole % 3600 // 60:02} h"
+
+
+def _short(name: str) -> str:
+    file = one_line(name.rpartition("/")[2])
+    return file if len(file) <= _MAX_NAME else f"…{file[-(_MAX_NAME - 1) :]}"

@@ -1,0 +1,101 @@
+"""The header of a model on the Hub, by ranged reads: a few MB of a file of any size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Final
+
+from localspec.errors import HubUnreachableError
+from localspec.hub.patience import Patience
+from localspec.hub.remote_model import RemoteFile, RemoteModel
+from localspec.hub.session import Session, in_time
+from localspec.models.gguf import parse_header
+from localspec.models.header import GgufHeader
+from localspec.models.split import merge_parts
+
+__all__ = ["RemoteHeader", "read_remote_header"]
+
+MAX_PIECE_BYTES: Final = 2 * 1024 * 1024
+_N_AT_ONCE: Final = 4
+_N_FAILURES: Final = 3
+_LONGEST_ASKED_S: Final = 10.0
+_PIECE_TIME_S: Final = 180.0
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteHeader:
+    """A header and how many bytes of files were transferred for it; 0: it was read from the cache."""
+
+    header: GgufHeader
+    n_bytes_read: int
+
+
+def read_remote_header(session: Session, model: RemoteModel) -> RemoteHeader:
+    """Read the header of a model, of all its parts where it has several, without its weights.
+
+    Raises:
+        HubError: a part cannot be had.
+        ModelFileError: it is no GGUF file, damaged, or not as long as it promises; the parts do not belong together.
+        UnsupportedModelError: as `models.gguf.read_header`.
+    """
+    readers = [_RangedFile(session, model, file) for file in model.files]
+    headers = _headers(readers)
+    header = headers[0] if len(headers) == 1 else merge_parts(headers)
+    return RemoteHeader(header, sum(reader.n_bytes_read for reader in readers))
+
+
+def _headers(readers: Sequence[_RangedFile]) -> list[GgufHeader]:
+    first = readers[0].header()  # alone: where it is refused, the others need not be asked for
+    if len(readers) == 1:
+        return [first]
+    threads = ThreadPoolExecutor(_N_AT_ONCE)
+    try:
+        return [first, *threads.map(_RangedFile.tensors, readers[1:])]
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
+
+
+class _RangedFile:
+    """One file on the Hub. `n_bytes_read` counts what was transferred of it, wanted or not."""
+
+    def __init__(self, session: Session, model: RemoteModel, file: RemoteFile) -> None:
+        self._session = session
+        self._model = model
+        self._file = file
+        self.n_bytes_read = 0
+
+    def header(self) -> GgufHeader:
+        path = PurePosixPath(self._model.repo, self._file.name)
+        return parse_header(path, self._file.n_bytes, self._read)
+
+    def tensors(self) -> GgufHeader:
+        """Of a later part nothing else counts, and what else it holds may be large."""
+        header = self.header()
+        kept = {key: value for key, value in header.metadata.items() if key.startswith("split.")}
+        return replace(header, metadata=kept)
+
+    def _read(self, offset: int, n_bytes: int) -> bytes:
+        end = min(offset + min(n_bytes, MAX_PIECE_BYTES), self._file.n_bytes)
+        patience = Patience(_N_FAILURES, _LONGEST_ASKED_S)
+        while True:
+            try:
+                return self._once(offset, end)
+            except HubUnreachableError as error:
+                patience.wait(error)
+
+    def _once(self, offset: int, end: int) -> bytes:
+        wanted = bytearray()
+        with self._session.content(self._model.repo, self._model.revision, self._file.name, offset, end) as content:
+            position = content.offset  # 0 where the server knows no ranges: what lies before is read and dropped
+            for piece in in_time(content.pieces, _PIECE_TIME_S):
+                self.n_bytes_read += len(piece)
+                wanted += piece[max(0, offset - position) : max(0, end - position)]
+                position += len(piece)
+                if position >= end:
+                    break
+        if not wanted:
+            raise HubUnreachableError(f"The Hub sends nothing of {self._file.name}.", hint="Try again.")
+        return bytes(wanted)

@@ -1,0 +1,84 @@
+"""Whether a file holds a model that can write text: by header alone. Others are refused with what they are."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from localspec.errors import UnsupportedModelError
+from localspec.models.header import GgufHeader
+from localspec.models.vocabulary import read_vocabulary
+
+__all__ = ["NO_TOKENIZER", "not_generative", "refuse_unless_generative"]
+
+_FOR_CHAT: Final = "Choose a model that was made for chat."
+_EMBEDS: Final = "is an embedding model: it turns text into vectors and cannot write", _FOR_CHAT
+_HEAD: Final = (
+    "is a draft head: it reads another model's hidden states and is no model by itself",
+    "Choose a whole, smaller model of the target's family as the draft.",
+)
+_DIFFUSES: Final = "is a diffusion model: it does not write from left to right", _FOR_CHAT
+_SPEAKS: Final = "is a speech model: it makes sound, not text", _FOR_CHAT
+_SEES: Final = (
+    "is the image encoder of another model, not a model by itself",
+    "Choose the model's main file; the name of this one often starts with mmproj.",
+)
+# By architecture. Whether llama.cpp knows an architecture at all is for llama.cpp to say.
+_NOT_GENERATIVE: Final = {
+    **dict.fromkeys(["bert", "modern-bert", "nomic-bert", "nomic-bert-moe", "neo-bert", "jina-bert-v2"], _EMBEDS),
+    **dict.fromkeys(["jina-bert-v3", "eurobert", "gemma-embedding", "llama-embed", "t5encoder"], _EMBEDS),
+    **dict.fromkeys(["eagle3", "dflash", "gemma4-assistant"], _HEAD),
+    **dict.fromkeys(["dream", "llada", "llada-moe", "rnd1"], _DIFFUSES),
+    **dict.fromkeys(["wavtokenizer-dec", "qwen3tts", "pockettts"], _SPEAKS),
+    "clip": _SEES,
+    "t5": ("is an encoder-decoder model, which localspec does not run", "Choose a decoder-only model made for chat."),
+}
+NO_TOKENIZER: Final = "has no tokenizer, so text cannot be read or written", "Choose another file of this model."
+_NOT_A_MODEL: Final = {
+    "adapter": ("is a LoRA adapter, not a model by itself", "Choose the model that it belongs to."),
+    "imatrix": ("is an importance matrix for quantizing, not a model", "Choose the quantized model itself."),
+    "mmproj": _SEES,
+}
+
+
+def refuse_unless_generative(header: GgufHeader) -> None:
+    """Refuse a file that holds no model that can write text.
+
+    Raises:
+        UnsupportedModelError: says what the file is and what to use instead.
+        ModelFileError: a value in its metadata has the wrong type.
+    """
+    problem = not_generative(header)
+    if problem is not None:
+        what, hint = problem
+        raise UnsupportedModelError(f"{header.path} {what}.", hint=hint)
+
+
+def not_generative(header: GgufHeader) -> tuple[str, str] | None:
+    """Why a file holds no model that can write text, in words that follow its name, and what to use instead.
+
+    None where it may hold one.
+
+    Raises:
+        ModelFileError: a value in its metadata has the wrong type.
+    """
+    architecture, kind = header.architecture, header.text("general.type")
+    part, n_parts = header.integer("split.no") or 0, header.integer("split.count") or 1
+    problem = None
+    if part > 0:
+        problem = f"is part {part + 1} of {n_parts} of a model", "Name its first part; the others are found beside it."
+    elif kind in _NOT_A_MODEL:
+        problem = _NOT_A_MODEL[kind]
+    elif not architecture:
+        problem = "names no architecture, so nothing can run it", "Choose another file of this model."
+    elif architecture in _NOT_GENERATIVE:
+        problem = _NOT_GENERATIVE[architecture]
+    elif (
+        header.flag(f"{architecture}.attention.causal") is False
+        or (header.integer(f"{architecture}.pooling_type") or 0) > 0
+    ):
+        problem = _EMBEDS
+    elif not header.tensors and n_parts == 1:  # the first part of several may hold metadata only
+        problem = "holds a vocabulary only, no weights", "Choose the file with the model's weights."
+    elif read_vocabulary(header) is None:
+        problem = NO_TOKENIZER
+    return problem

@@ -1,0 +1,192 @@
+"""The models on this machine: found in every folder, described from cached headers, and matched with each other."""
+
+from __future__ import annotations
+
+import bisect
+import difflib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from localspec.errors import UsageError
+from localspec.models.folder_scan import FoundModel, scan
+from localspec.models.header_cache import FileStamp, HeaderCache, HeaderSummary
+from localspec.models.model_folders import ModelFolder, Place
+from localspec.models.vocabulary_fingerprint import VocabularyFingerprint, compatible_groups
+
+__all__ = ["LocalModel", "find_models", "model_named", "possible_drafts"]
+
+OnRead = Callable[[int, int], None]
+"""Called before each header that has to be read: how many were done, and how many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalModel:
+    """A model, or what looks like one: `problem` says why it cannot be used, `refusal` why it is no model that writes.
+
+    `name` is unique in its list. `files` are its parts that are there, the first one first, with `n_bytes` in all;
+    both are empty for a folder that could not be searched. `repo` and `repo_file` are where it is on the Hub.
+    """
+
+    name: str
+    place: Place
+    files: tuple[Path, ...]
+    n_bytes: int
+    summary: HeaderSummary
+    repo: str | None = None
+    repo_file: str | None = None
+
+    @property
+    def path(self) -> Path | None:
+        """What to load; None for a folder that could not be searched."""
+        return self.files[0] if self.files else None
+
+    @property
+    def is_model(self) -> bool:
+        """Whether it is a model that can write text."""
+        return self.summary.description is not None and not self.summary.refusal
+
+    @property
+    def problem(self) -> str:
+        """Why it cannot be read; "" where it can."""
+        return self.summary.problem
+
+    @property
+    def refusal(self) -> str:
+        """Why it is no model that writes text, in words that follow its name; "" where it is one."""
+        return self.summary.refusal
+
+
+@dataclass(frozen=True, slots=True)
+class _Stamped:
+    found: FoundModel
+    stamps: tuple[FileStamp, ...]
+    problem: str
+
+
+def find_models(
+    folders: Iterable[ModelFolder], cache: HeaderCache | None = None, on_read: OnRead | None = None
+) -> list[LocalModel]:
+    """Everything that looks like a model in the folders, each file once: the first folder that leads to it counts.
+
+    Damaged and unreadable ones are among them, with their reason. Only headers are read, and only those that `cache`
+    (None: the one in the cache folder) does not know; it is saved, also when reading them is interrupted.
+    """
+    cache = HeaderCache() if cache is None else cache
+    found = list(_each_once(folders))
+    n_unread = sum(not (each.problem or cache.knows(each.found.files[0], each.stamps)) for each in found)
+    models, n_read = [], 0
+    try:
+        for each in found:
+            path = each.found.files[0] if each.found.files else None
+            if each.problem or path is None:
+                summary = HeaderSummary(problem=each.problem)
+            else:
+                if not cache.knows(path, each.stamps):
+                    if on_read is not None:
+                        on_read(n_read, n_unread)
+                    n_read += 1
+                summary = cache.summary(path, each.stamps)
+            models.append(_model(each, summary))
+    finally:
+        cache.save()
+    return _with_unique_names(models, [each.found for each in found])
+
+
+def _each_once(folders: Iterable[ModelFolder]) -> Iterator[_Stamped]:
+    seen: set[tuple[int, int]] = set()
+    for folder in folders:
+        for found in scan(folder):
+            stamps, problem = [], found.problem
+            identity: tuple[int, int] | None = None
+            for path in found.files if not problem else ():
+                try:
+                    status = path.stat()
+                except (OSError, ValueError) as error:
+                    problem = _why_missing(path, error)
+                    break
+                identity = identity or (status.st_dev, status.st_ino)
+                stamps.append(FileStamp(status.st_size, status.st_mtime_ns))
+            if problem or identity is None or identity not in seen:
+                yield _Stamped(found, tuple(stamps), problem)
+            if identity is not None:
+                seen.add(identity)
+
+
+def _why_missing(path: Path, error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        try:
+            return f"{path} is a link to {path.readlink()}, which does not exist."
+        except OSError:
+            return f"{path} does not exist."
+    return f"{path} cannot be read: {getattr(error, 'strerror', None) or error}."
+
+
+def _model(stamped: _Stamped, summary: HeaderSummary) -> LocalModel:
+    found = stamped.found
+    n_bytes = sum(stamp.n_bytes for stamp in stamped.stamps)
+    return LocalModel(found.name, found.place, found.files, n_bytes, summary, found.repo, found.file)
+
+
+def _with_unique_names(models: list[LocalModel], found: list[FoundModel]) -> list[LocalModel]:
+    """Of models with the same name, each gets its longer one; where that does not help, its path."""
+    for longer in ([each.long_name for each in found], [str(each.path or each.name) for each in models]):
+        n_named = Counter(model.name for model in models)
+        models = [
+            replace(model, name=name) if n_named[model.name] > 1 else model
+            for model, name in zip(models, longer, strict=True)
+        ]
+    return models
+
+
+def possible_drafts(models: Sequence[LocalModel]) -> dict[str, tuple[LocalModel, ...]]:
+    """By the name of each model, the others that can draft for it, the smallest first.
+
+    They have fewer weights, and a vocabulary that fits by the rules of `compat.py`.
+    """
+    usable = sorted((model for model in models if model.is_model), key=_n_parameters)
+    by_vocabulary: dict[VocabularyFingerprint, list[LocalModel]] = {}
+    for model in usable:
+        if model.summary.vocabulary is not None:
+            by_vocabulary.setdefault(model.summary.vocabulary, []).append(model)
+    drafts: dict[str, tuple[LocalModel, ...]] = {}
+    for vocabulary, related in compatible_groups(by_vocabulary).items():
+        # One list per target is a slice of one list for all.
+        candidates = sorted((each for other in related for each in by_vocabulary[other]), key=_n_parameters)
+        sizes = [_n_parameters(each) for each in candidates]
+        for model in by_vocabulary[vocabulary]:
+            drafts[model.name] = tuple(candidates[: bisect.bisect_left(sizes, _n_parameters(model))])
+    return drafts
+
+
+def _n_parameters(model: LocalModel) -> int:
+    description = model.summary.description
+    return 0 if description is None else description.n_parameters
+
+
+def model_named(models: Sequence[LocalModel], text: str) -> LocalModel:
+    """The one that a user means: by its name in the list, its file's name, or its path.
+
+    Raises:
+        UsageError: none, or several; with their names.
+    """
+    by_name = {model.name: model for model in models}
+    if text in by_name:
+        return by_name[text]
+    wanted = text.removesuffix(".gguf").lower()
+    path = Path(text).absolute()
+    matching = [
+        model
+        for model in models
+        if model.name.lower() == text.lower()
+        or any(file == path or file.name == text or file.stem.lower() == wanted for file in model.files)
+    ]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        names = ", ".join(model.name for model in matching[:5])
+        raise UsageError(f"{text!r} names {len(matching)} models.", hint=f"Give one of their names: {names}.")
+    nearest = difflib.get_close_matches(text, list(by_name), n=3, cutoff=0.4)
+    hint = f"Did you mean {' or '.join(nearest)}?" if nearest else "localspec models --all lists what there is."
+    raise UsageError(f"There is no model named {text!r} on this machine.", hint=hint)

@@ -1,0 +1,112 @@
+"""A pair that was chosen: what is still to be fetched of it, and how the engine is to load it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localspec.config import Settings
+from localspec.engine.requests import KvType, ModelSpec, PairSpec
+from localspec.memory.choice import Choice
+from localspec.memory.plan import Plan
+from localspec.pairing.drafts import Conditions, DraftOption
+from localspec.pairing.resolve import ResolvedModel
+
+if TYPE_CHECKING:
+    from localspec.hub.remote_model import RemoteModel
+
+__all__ = ["ChosenPair", "Target", "entry_of", "pair_spec"]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A target whose header was read, and how it would be loaded alone. `plan` None: a header without weights.
+
+    `loaded` is the pair that is loaded now, if this is its target: only the draft model has to be exchanged then, and
+    `conditions` are those under which the target is loaded.
+    """
+
+    model: ResolvedModel
+    conditions: Conditions
+    plan: Plan | None
+    loaded: PairSpec | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenPair:
+    """A target with a draft for it, or with none (`draft` None): drafts are copied from the text then."""
+
+    target: Target
+    draft: DraftOption | None
+
+    @property
+    def missing(self) -> tuple[RemoteModel, ...]:
+        """What has to be downloaded first."""
+        models = [self.target.model, *([self.draft.model] if self.draft else [])]
+        return tuple(each.remote for each in models if each.path is None and each.remote is not None)
+
+    @property
+    def plan(self) -> Plan | None:
+        """Of both models."""
+        return self.draft.plan if self.draft is not None else self.target.plan
+
+
+def pair_spec(chosen: ChosenPair, settings: Settings, fetched: Mapping[str, Path]) -> PairSpec:
+    """What the engine loads: as the plan has it, and as the user has set it. `fetched`: paths by reference."""
+    target, option = chosen.target, chosen.draft
+    choice = chosen.plan.choice if chosen.plan is not None else None
+    draft = None
+    if option is not None:
+        kv_type = choice.draft.kv_type if choice is not None and choice.draft is not None else settings.draft_kv_type
+        draft = ModelSpec(_path(option.model, fetched), settings.draft_gpu_layers, KvType(kv_type))
+    path = _path(target.model, fetched)
+    if target.loaded is not None:
+        return replace(target.loaded, name=path.stem, draft=draft)
+    return PairSpec(
+        path.stem,
+        ModelSpec(
+            path,
+            _gpu_layers(choice, settings),
+            KvType(choice.target.kv_type if choice is not None else settings.kv_type),
+        ),
+        draft,
+        n_ctx=target.conditions.n_ctx,
+        n_threads=settings.threads,
+        lookup_min_ngram=settings.lookup_min_ngram,
+        lookup_max_ngram=settings.lookup_max_ngram,
+    )
+
+
+def entry_of(chosen: ChosenPair, settings: Settings) -> dict[str, str | int]:
+    """The same for `[pairs.NAME]` in the configuration file."""
+    entry: dict[str, str | int] = {"target": _reference(chosen.target.model)}
+    if chosen.draft is not None:
+        entry["draft"] = _reference(chosen.draft.model)
+    entry["ctx"] = chosen.target.conditions.n_ctx
+    if chosen.plan is not None:
+        choice = chosen.plan.choice
+        entry["kv_type"] = choice.target.kv_type
+        if choice.draft is not None:
+            entry["draft_kv_type"] = choice.draft.kv_type
+        if (layers := _gpu_layers(choice, settings)) != -1:
+            entry["gpu_layers"] = layers
+    return entry
+
+
+def _gpu_layers(choice: Choice | None, settings: Settings) -> int:
+    if choice is None or not choice.machine.gpus or choice.is_target_whole_on_gpu:
+        return settings.gpu_layers
+    return choice.target.memory.n_gpu_layers
+
+
+def _path(model: ResolvedModel, fetched: Mapping[str, Path]) -> Path:
+    if model.path is not None:
+        return model.path
+    assert model.remote is not None
+    return fetched[model.remote.reference]
+
+
+def _reference(model: ResolvedModel) -> str:
+    return str(model.path.absolute()) if model.path is not None else model.exact_reference
