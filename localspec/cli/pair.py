@@ -180,7 +180,9 @@ def _named(target: ResolvedModel, text: str, conditions: Conditions, hub: Hub, r
     is_open = isinstance(reference, HubReference) and reference.quantization is None and reference.file is None
     if not is_open or option.is_refused or draft.remote is None:
         return option
-    return best_quantization(quantization_options(target, draft, hub.models(draft.remote.repo), conditions)) or option
+    return (
+        best_quantization(quantization_options(target, draft, hub.models(draft.remote.repo), conditions, hub)) or option
+    )
 
 
 def _found(
@@ -280,18 +282,22 @@ def _save(
 def _write_quantizations(target: ResolvedModel, options: list[DraftOption], conditions: Conditions, hub: Hub) -> None:
     """The quantizations of the best draft that is not here yet."""
     from localspec.cli.pair_screen import write_quantizations
+    from localspec.pairing.finding import repo_in_cache
     from localspec.pairing.quantizations import best_quantization, quantization_options
 
     best = next((option for option in options if not option.is_refused), None)
-    if best is None or best.model.remote is None or hub.is_offline:
+    if best is None or hub.is_offline:
+        return
+    repo = best.model.remote.repo if best.model.remote is not None else repo_in_cache(best.model.path)
+    if repo is None:
         return
     try:
-        models = hub.models(best.model.remote.repo)
+        models = hub.models(repo)
     except LocalspecError as error:
         say(one_line(error.message))
         return
-    choices = quantization_options(target, best.model, models, conditions)
-    write_quantizations(best.model.remote.repo, choices, best_quantization(choices), sys.stdout)
+    choices = quantization_options(target, best.model, models, conditions, hub)
+    write_quantizations(repo, choices, best_quantization(choices), sys.stdout)
 
 
 def _write_json(target: ResolvedModel, conditions: Conditions, options: list[DraftOption], found: Found | None) -> None:

@@ -80,13 +80,17 @@ def write_quantizations(repo: str, options: Sequence[DraftOption], best: DraftOp
     """What a draft comes in."""
     console = _console(stream)
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for heading in ("", "quantization", "download", "fits", "predicted"):
-        table.add_column(heading, justify="right" if heading in {"download", "predicted"} else "left")
+    right = {"download", "predicted", "measured", "accepted"}
+    for heading in ("", "quantization", "download", "fits", "predicted", "measured", "accepted"):
+        table.add_column(heading, justify="right" if heading in right else "left")
     for option in options:
         remote = option.model.remote
         label = (remote.quantization if remote else "") or "?"
         mark = "→" if best is not None and option is best else ""
-        table.add_row(mark, one_line(label), _size(option.model.n_download_bytes), _fit(option), _predicted(option))
+        size = _size(option.model.n_download_bytes) if option.model.n_download_bytes else "here"
+        accepted = option.measured.draft_acceptance_rate if option.measured else None
+        row = mark, label, size, _fit(option), _predicted(option), _measured(option)
+        table.add_row(*map(one_line, row), "–" if accepted is None else f"{accepted:.0%}")
     console.print()
     console.print(Text(f"{one_line(repo)} comes in", style="bold"))
     console.print(table)

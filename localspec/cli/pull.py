@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,6 +38,9 @@ def pull(
     list_only: Annotated[
         bool, typer.Option("--list", help="Only show which quantizations there are, and how large.")
     ] = False,
+    search: Annotated[
+        bool, typer.Option("--search", help="Only look for repositories whose names have these words.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object with paths and sizes.")] = False,
 ) -> None:
     """Download models from the Hugging Face Hub; their paths go to stdout.
@@ -52,6 +55,11 @@ def pull(
     from localspec.models.references import parse_reference
     from localspec.models.registry import load_registry
 
+    if search:
+        if list_only or draft is not None:
+            raise UsageError("--search goes with neither --list nor --draft.", hint="Search first, then list or pull.")
+        _show_found(Hub(), " ".join(references), as_json=as_json)
+        return
     registry = load_registry()
     named = [(text, parse_reference(text, registry)) for text in references]
     if list_only:
@@ -202,6 +210,17 @@ def _show_lists(hub: Hub, references: Sequence[Reference], *, as_json: bool) -> 
             show_models(reference.repo, models)
     if as_json:
         sys.stdout.write(json.dumps(lists, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def _show_found(hub: Hub, text: str, *, as_json: bool) -> None:
+    from localspec.cli.pull_screen import show_repositories
+
+    found = hub.search(text)
+    if as_json:
+        sys.stdout.write(json.dumps([asdict(each) for each in found], ensure_ascii=False) + "\n")
+    else:
+        show_repositories(text, found)
     sys.stdout.flush()
 
 

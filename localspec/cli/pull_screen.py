@@ -16,10 +16,10 @@ from rich.text import Text
 
 from localspec.cli.console import say
 from localspec.hub.download import DownloadProgress
-from localspec.hub.remote_model import RemoteModel
+from localspec.hub.remote_model import RemoteModel, RepoSummary
 from localspec.printable import one_line
 
-__all__ = ["DownloadScreen", "show_models"]
+__all__ = ["DownloadScreen", "show_models", "show_repositories"]
 
 _LINE_EVERY_S: Final = 30.0
 _LINE_EVERY_SHARE: Final = 0.1
@@ -102,6 +102,24 @@ def show_models(repo: str, models: Sequence[RemoteModel]) -> None:
         table.add_row(Text(one_line(model.quantization) or "–"), Text(_size(model.n_bytes)), name)
     console.print(Text(one_line(repo), style="bold"))
     console.print(table if models else Text("no model in GGUF format"))
+
+
+def show_repositories(text: str, found: Sequence[RepoSummary]) -> None:
+    """What a search brought, to stdout."""
+    console = Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 160)
+    if not found:
+        console.print(Text(f"The Hub has no GGUF repository named like {one_line(text)}."))
+        return
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for heading in ("repository", "weights", "context", "downloads", "changed", ""):
+        table.add_column(Text(heading), justify="right" if heading in {"weights", "context", "downloads"} else "left")
+    for each in found:
+        weights = "–" if each.n_parameters is None else f"{each.n_parameters / 1e9:.1f} B"
+        context = "–" if each.n_ctx_train is None else f"{each.n_ctx_train:,}"
+        row = each.repo, weights, context, f"{each.n_downloads:,}", each.last_modified
+        table.add_row(*(Text(one_line(cell)) for cell in row), Text("licence to accept" if each.is_gated else ""))
+    console.print(table)
+    say("Quantizations and sizes: localspec pull --list REPOSITORY")
 
 
 def state(progress: DownloadProgress) -> str:

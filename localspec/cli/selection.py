@@ -71,8 +71,9 @@ def select(
     if found.profile is not None:
         settings = load_settings(config, os.environ, flags, pair=name, tuned=found.profile.settings)
         files = replace(files, draft=files.draft or found.profile.basis.draft_path)
-    notices = [notice, found.complaint, _word_of_use(found, said)]
-    return Selection(settings, _spec(files, settings), params, "\n".join(filter(None, notices)))
+    spec, of_fit = _fitted(_spec(files, settings), settings)
+    notices = [notice, found.complaint, _word_of_use(found, said), of_fit]
+    return Selection(settings, spec, params, "\n".join(filter(None, notices)))
 
 
 def _existing_config_file() -> Path | None:
@@ -163,6 +164,19 @@ def _spec(files: _Files, settings: Settings) -> PairSpec:
         lookup_min_ngram=settings.lookup_min_ngram,
         lookup_max_ngram=settings.lookup_max_ngram,
     )
+
+
+def _fitted(spec: PairSpec, settings: Settings) -> tuple[PairSpec, str]:
+    """As it fits the cards here, if there are some that this llama.cpp can use."""
+    from localspec.memory import devices
+
+    here = devices.machine()
+    if not here.gpus:
+        return spec, ""
+    from localspec.llama.library import supports_gpu
+    from localspec.pairing.fitting import fitted
+
+    return fitted(spec, here, settings.model_fields_set) if supports_gpu() else (spec, "")
 
 
 # --- sampling --------------------------------------------------------------------------------------------------------

@@ -33,6 +33,11 @@ class Target:
     plan: Plan | None
     loaded: PairSpec | None = None
 
+    def beside(self, loaded: PairSpec | None) -> Target:
+        """The same where another pair is loaded by now."""
+        is_it = loaded is not None and self.model.path is not None and self.model.path == loaded.target.path
+        return replace(self, loaded=loaded if is_it else None)
+
 
 @dataclass(frozen=True, slots=True)
 class ChosenPair:

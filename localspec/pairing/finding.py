@@ -22,7 +22,7 @@ from localspec.pairing.resolve import ResolvedModel, resolve_reference
 if TYPE_CHECKING:
     from localspec.hub.client import Hub
 
-__all__ = ["Found", "find_drafts"]
+__all__ = ["Found", "find_drafts", "registered_name", "repo_in_cache"]
 
 # A draft with more weights than this share of the target's is none: it would cost more than it brings.
 _LARGEST_SHARE: Final = 0.6
@@ -87,7 +87,7 @@ def find_drafts(
 
 def registered_name(target: ResolvedModel, registry: Registry) -> str | None:
     """The name in models.toml of a target that was named in any way: by its repository, or by its own name."""
-    repo = target.remote.repo if target.remote is not None else _repo_in_cache(target.path)
+    repo = target.remote.repo if target.remote is not None else repo_in_cache(target.path)
     if repo is not None and (name := registry.name_of(repo)):
         return name
     known = {_plain(model.title): name for name, model in registry.models.items() if model.is_target}
@@ -177,7 +177,7 @@ def _searched(
             notes.append(f"{each.repo}: {error.message}")
 
 
-def _repo_in_cache(path: Path | None) -> str | None:
+def repo_in_cache(path: Path | None) -> str | None:
     """The repository of a file in the Hub's cache, from the name of its folder: models--owner--name."""
     for part in reversed(path.parts if path is not None else ()):
         if part.startswith("models--") and part.count("--") == 2:

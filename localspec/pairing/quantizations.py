@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 from localspec.models.header import GgufHeader
 from localspec.models.quantization import n_bits
+from localspec.models.references import HubReference
+from localspec.models.split import read_model
 from localspec.pairing.drafts import Conditions, DraftOption, Place, judge
 from localspec.pairing.resolve import ResolvedModel
 
 if TYPE_CHECKING:
+    from localspec.hub.client import Hub
     from localspec.hub.remote_model import RemoteModel
 
 __all__ = ["best_quantization", "quantization_options"]
@@ -23,19 +26,25 @@ _MOST_BITS: Final = 8
 
 
 def quantization_options(
-    target: ResolvedModel, draft: ResolvedModel, remote: Sequence[RemoteModel], conditions: Conditions
+    target: ResolvedModel,
+    draft: ResolvedModel,
+    remote: Sequence[RemoteModel],
+    conditions: Conditions,
+    hub: Hub | None = None,
 ) -> list[DraftOption]:
     """The draft in each of the quantizations of its repository, the largest first.
 
-    Only the header of `draft` is known; the others are taken for the same model with weights of another size, which
-    is exact for caches and near enough for weights.
+    Only the header of `draft` is known, and of those that are in the cache of `hub`. The others are taken for the same
+    model with weights of another size, which is exact for caches and near enough for weights.
     """
     options = []
     for model in sorted(remote, key=lambda each: -each.n_bytes):
         if draft.remote is not None and model.files == draft.remote.files:
             options.append(judge(target, draft, conditions, place=Place.HUB))
             continue
-        other = ResolvedModel(model.reference, _resized(draft.header, model), None, model)
+        path = hub.cached(HubReference(model.repo, file=model.files[0].name)) if hub is not None else None
+        header = _resized(draft.header, model) if path is None else read_model(path)
+        other = ResolvedModel(model.reference, header, path, model)
         options.append(judge(target, other, conditions, place=Place.HUB))
     return options
 

@@ -108,7 +108,7 @@ class PairService:
             what = "One file" if n_broken == 1 else f"{n_broken} files"
             notes.append(f"{what} here cannot be read; `localspec models` says why.")
         here = self._machine()
-        entries = local_entries(models, here, self._speeds(here), loaded.target.path if loaded else None)
+        entries = local_entries(models, here, self._speeds(here), loaded)
         return Listing(tuple(entries), tuple(notes))
 
     def registered(self) -> Listing:

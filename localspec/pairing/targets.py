@@ -11,6 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from localspec.engine.requests import PairSpec
 from localspec.memory.choice import Margin
 from localspec.memory.devices import Machine
 from localspec.models.library import LocalModel
@@ -48,7 +49,7 @@ class TargetEntry:
 
     `text` is what names it again in a command. `is_guess`: `n_bytes` is from its name, or of the usual quantization.
     `n_ctx_train` 0: unknown. `tokens_per_s`: what memory allows without drafts; None: not known. `note` says where it
-    is, or what somebody says of it.
+    is, or what somebody says of it. `loaded_as`: "target" or "draft" of the pair that is loaded, or "".
     """
 
     name: str
@@ -64,7 +65,7 @@ class TargetEntry:
     fit: Fit = Fit.UNKNOWN
     tokens_per_s: float | None = None
     note: str = ""
-    is_loaded: bool = False
+    loaded_as: str = ""
     is_gated: bool = False
 
     @property
@@ -90,9 +91,12 @@ def fit_of(n_bytes: int | None, machine: Machine) -> Fit:
 
 
 def local_entries(
-    models: Iterable[LocalModel], machine: Machine, bandwidths: Bandwidths | None, loaded: Path | None
+    models: Iterable[LocalModel], machine: Machine, bandwidths: Bandwidths | None, loaded: PairSpec | None
 ) -> list[TargetEntry]:
-    """Models on this machine that can write text: the one that is `loaded` first, then the largest that fit."""
+    """Models on this machine that can write text: the target that is `loaded` first, then the largest that fit."""
+    roles = {} if loaded is None else {_resolved(loaded.target.path): "target"}
+    if loaded is not None and loaded.draft is not None:
+        roles.setdefault(_resolved(loaded.draft.path), "draft")
     entries = []
     for model in models:
         described = model.summary.description
@@ -113,10 +117,14 @@ def local_entries(
             fit=fit,
             tokens_per_s=_tokens_per_s(model.n_bytes * active, fit, bandwidths),
             note=f"in the folder of {model.place}: {model.path}",
-            is_loaded=loaded is not None and _is_same(model.path, loaded),
+            loaded_as=roles.get(_resolved(model.path), ""),
         )
         entries.append(entry)
-    return sorted(entries, key=lambda each: (not each.is_loaded, each.fit is Fit.TOO_LARGE, -(each.n_parameters or 0)))
+
+    def rank(entry: TargetEntry) -> tuple[object, ...]:
+        return entry.loaded_as != "target", entry.fit is Fit.TOO_LARGE, -(entry.n_parameters or 0)
+
+    return sorted(entries, key=rank)
 
 
 def registered_entries(
@@ -199,8 +207,8 @@ def _quantization(model: LocalModel) -> str:
     return model.summary.description.quantization if model.summary.description else ""
 
 
-def _is_same(path: Path, other: Path) -> bool:
+def _resolved(path: Path) -> Path:
     try:
-        return path == other or path.resolve() == other.resolve()
-    except OSError:
-        return False
+        return path.resolve()
+    except (OSError, RuntimeError):  # a loop of links
+        return path

@@ -193,3 +193,15 @@ def test_what_arrived_outlives_the_process(
     assert Path(done.stdout.strip()).read_bytes() == body
     assert "1.0 MB of it are here" in done.stderr
     assert server.asked("storage")[-1].headers["range"] == f"bytes={1 << 20}-{len(body) - 1}"
+
+
+def test_a_search_lists_repositories_and_nothing_is_fetched(environment: dict[str, str], server: FakeHub):
+    facts = {"total": 1_500_000_000, "architecture": "qwen2", "context_length": 32768}
+    server.found = [{"id": "small/Draft-GGUF", "downloads": 1234, "gated": "auto", "gguf": facts}, {"id": "o/r"}]
+    shown = run(environment, "--search", "small", "draft").stdout
+    assert all(word in shown for word in ("small/Draft-GGUF", "1.5 B", "32,768", "1,234", "licence to accept", "o/r"))
+    found = json.loads(run(environment, "--search", "gguf", "--json").stdout)
+    assert [each["repo"] for each in found] == ["small/Draft-GGUF", "o/r"]
+    server.found = []
+    assert "no GGUF repository" in run(environment, "--search", "no", "such", "thing").stdout
+    assert "neither --list nor --draft" in run(environment, "--search", "x", "--list", code=2).stderr
