@@ -98,6 +98,8 @@ def pair(
             raise UsageError("Which target? Name it before the options.", hint="localspec pair TARGET --draft DRAFT")
         _suggest(context, registry, gpu_memory, as_json=as_json)
         return
+    if measure and gpu_memory is not None:
+        raise UsageError("--measure runs on this machine, --gpu-memory judges for another.", hint="Leave one out.")
     model = _target(target, hub, registry)
     conditions = _conditions(model, ctx, kv_type, draft_kv_type, gpu_memory)
     if draft is not None:
@@ -163,7 +165,8 @@ def _conditions(
         n_ctx=ctx or min(describe(target.header).n_ctx_train or DEFAULT_N_CTX, DEFAULT_N_CTX),
         kv_type=kv_type.value if kv_type else None,
         draft_kv_type=draft_kv_type.value if draft_kv_type else None,
-        bandwidths=measured_bandwidths(len(here.gpus)),
+        bandwidths=measured_bandwidths(here, is_here=gpu_memory is None),
+        is_here=gpu_memory is None,
     )
 
 
@@ -255,22 +258,15 @@ def _save(
     *,
     overwrite: bool,
 ) -> None:
+    from localspec.config import Settings
+    from localspec.pairing.chosen import ChosenPair, Target, entry_of
     from localspec.pairing.naming import save_pair
     from localspec.paths import config_file
 
     best = next((option for option in options if not option.is_refused and (option.fits or len(options) == 1)), None)
     if best is None:
         raise ModelError("There is no draft to pick.", hint="Without one: localspec chat --target ... --mode lookup")
-    entry: dict[str, str | int] = {
-        "target": str(target.path.absolute()) if target.path is not None else target.exact_reference,
-        "draft": str(best.model.path.absolute()) if best.model.path is not None else best.model.exact_reference,
-        "ctx": conditions.n_ctx,
-    }
-    if best.plan is not None:
-        choice = best.plan.choice
-        entry["kv_type"] = choice.target.kv_type
-        if choice.draft is not None:
-            entry["draft_kv_type"] = choice.draft.kv_type
+    entry = entry_of(ChosenPair(Target(target, conditions, best.plan), best), Settings())
     file = context.obj.config or config_file()
     save_pair(file, name, entry, replace=overwrite, as_default=True)
     say(f"Saved as pair {one_line(name)} in {one_line(str(file))}. Chat with: localspec chat --pair {one_line(name)}")
@@ -292,11 +288,10 @@ def _write_quantizations(target: ResolvedModel, options: list[DraftOption], cond
     if repo is None:
         return
     try:
-        models = hub.models(repo)
+        choices = quantization_options(target, best.model, hub.models(repo), conditions, hub)
     except LocalspecError as error:
         say(one_line(error.message))
         return
-    choices = quantization_options(target, best.model, models, conditions, hub)
     write_quantizations(repo, choices, best_quantization(choices), sys.stdout)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -200,7 +201,7 @@ def _speed_lines(option: DraftOption) -> list[str]:
 
 
 def _next_step(target: ResolvedModel, best: DraftOption) -> str:
-    names = f"{one_line(target.exact_reference)} --draft {one_line(best.model.exact_reference)}"
+    names = one_line(shlex.join([target.exact_reference, "--draft", best.model.exact_reference]))
     if target.n_download_bytes or best.model.n_download_bytes:
         return f"Fetch them: localspec pull {names}"
     if best.measured is None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -89,10 +89,13 @@ class HubCache:
         reference = folder / "refs" / _MAIN
         if not reference.is_file() or reference.read_text(encoding="utf-8") != model.revision:
             reference.parent.mkdir(exist_ok=True)
-            descriptor, name = tempfile.mkstemp(dir=reference.parent)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as written:
-                written.write(model.revision)
-            Path(name).replace(reference)
+            # Not by tempfile: others who share the cache must be able to read it.
+            part = reference.with_name(f".{_MAIN}.{secrets.token_hex(4)}")
+            try:
+                part.write_text(model.revision, encoding="utf-8")
+                part.replace(reference)
+            finally:
+                part.unlink(missing_ok=True)
 
     def publish(self, model: RemoteModel, file: RemoteFile) -> Path:
         """Make a complete blob appear under its name: as a link, or moved there where the system has no links."""

@@ -323,7 +323,10 @@ class _Planner:
         """Any way at another context size: as asked for, else a smaller cache, else fewer layers on the GPU."""
         wanted = self._n_gpu_layers if self._n_gpu_layers is not None else -1
         choices = [self._of_target(kv_type, wanted, n_ctx) for kv_type in self._kv_types]
-        return next((each for each in choices if each.fits), self._partly_on_gpu(n_ctx) or choices[0])
+        for choice in choices:
+            if choice.fits:
+                return choice
+        return self._partly_on_gpu(n_ctx) or choices[0]
 
     def _again(self, choice: Choice, *, n_ctx: int | None = None, kv_type: str | None = None) -> Choice:
         """The same with another context or cache type."""

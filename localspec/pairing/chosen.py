@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 from localspec.config import Settings
 from localspec.engine.requests import KvType, ModelSpec, PairSpec
+from localspec.errors import UsageError
 from localspec.memory.choice import Choice
 from localspec.memory.plan import Plan
 from localspec.pairing.drafts import Conditions, DraftOption
 from localspec.pairing.resolve import ResolvedModel
+from localspec.printable import one_line
 
 if TYPE_CHECKING:
     from localspec.hub.remote_model import RemoteModel
@@ -85,7 +87,17 @@ def pair_spec(chosen: ChosenPair, settings: Settings, fetched: Mapping[str, Path
 
 
 def entry_of(chosen: ChosenPair, settings: Settings) -> dict[str, str | int]:
-    """The same for `[pairs.NAME]` in the configuration file."""
+    """The same for `[pairs.NAME]` in the configuration file.
+
+    Raises:
+        UsageError: a model on the Hub can only be named by its file, which a configuration takes for a local one.
+    """
+    for remote in chosen.missing:
+        if remote.reference.endswith(".gguf"):
+            raise UsageError(
+                f"{one_line(remote.reference)} is not here yet, and only its path could name it.",
+                hint="Download it first.",
+            )
     entry: dict[str, str | int] = {"target": _reference(chosen.target.model)}
     if chosen.draft is not None:
         entry["draft"] = _reference(chosen.draft.model)

@@ -38,7 +38,8 @@ class Place(StrEnum):
 class Conditions:
     """What a pair is judged for. Cache types and layers that are None are chosen; -1 layers are all.
 
-    `bandwidths` None: no speed is predicted.
+    `bandwidths` None: no speed is predicted. `is_here` False: a machine that somebody asks about, of which nothing was
+    measured.
     """
 
     machine: Machine
@@ -48,6 +49,7 @@ class Conditions:
     n_gpu_layers: int | None = None
     bandwidths: Bandwidths | None = None
     margin: Margin = field(default_factory=Margin)
+    is_here: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ def judge(
         margin=conditions.margin,
     )
     option = replace(option, plan=made, prediction=_prediction(target.header, draft.header, made, conditions))
-    if target.path is None or draft.path is None:
+    if target.path is None or draft.path is None or not conditions.is_here:
         return option
     found = find_pair_speed(target.path, draft.path, gpu_layers=-1, draft_gpu_layers=-1)
     return replace(option, measured=found.speed, measured_note=found.complaint)

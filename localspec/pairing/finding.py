@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from localspec.errors import LocalspecError, ModelError
+from localspec.errors import HubUnreachableError, LocalspecError, ModelError, OfflineError
 from localspec.models.description import describe
 from localspec.models.library import LocalModel
 from localspec.models.references import HubReference
-from localspec.models.registry import Candidate, Registry
+from localspec.models.registry import Candidate, RegisteredPair, Registry
 from localspec.models.split import read_model
 from localspec.models.vocabulary import read_vocabulary
 from localspec.models.vocabulary_fingerprint import compatible_groups, fingerprint_of
@@ -52,37 +52,17 @@ def find_drafts(
 ) -> Found:
     """Look everywhere that is given, and judge what is found.
 
-    `on_look` hears of each header before it is read, `on_found` of each option when it was judged.
-
-    `search`: also look for relatives on the Hub by name; done anyway where nothing else is found. What fails on the way
-    is a note, never an error.
+    `on_look` hears of each header before it is read, `on_found` of each option when it was judged. `search`: also look
+    for relatives on the Hub by name; done anyway where nothing else is found. What fails on the way is a note, never an
+    error.
     """
-    found = Found()
-    seen: set[str] = set()
-
-    def add(place: Place, models: Iterator[tuple[ResolvedModel, Candidate | None]]) -> None:
-        for model, candidate in models:
-            identity = model.name.lower()
-            if identity in seen:
-                continue
-            seen.add(identity)
-            found.n_header_bytes += model.n_header_bytes
-            try:
-                reported = candidate.pair if candidate else None
-                option = judge(target, model, conditions, place=place, reported=reported)
-            except LocalspecError as error:
-                found.notes.append(f"{model.name}: {error.message}")
-                continue
-            found.options.append(option)
-            on_found(option)
-
-    add(Place.HERE, _local(target, local, found.notes))
-    if registry is not None and hub is not None:
-        add(Place.REGISTRY, _registered(target, registry, hub, found.notes, on_look))
-    if hub is not None and (search or not any(not option.is_refused for option in found.options)):
-        add(Place.HUB, _searched(target, hub, found.notes, on_look))
-    found.options = ranked(found.options)
-    return found
+    finder = _Finder(target, conditions, registry, hub, on_look, on_found)
+    finder.look_here(local)
+    finder.look_in_registry()
+    if search or all(option.is_refused for option in finder.found.options):
+        finder.look_on_hub()
+    finder.found.options = ranked(finder.found.options)
+    return finder.found
 
 
 def registered_name(target: ResolvedModel, registry: Registry) -> str | None:
@@ -92,89 +72,11 @@ def registered_name(target: ResolvedModel, registry: Registry) -> str | None:
         return name
     known = {_plain(model.title): name for name, model in registry.models.items() if model.is_target}
     for text in (describe(target.header).name, Path(target.name).stem):
-        plain = _plain(text)
-        exact = known.get(plain) or next((name for title, name in known.items() if title and title in plain), None)
-        if exact is not None:
-            return exact
+        # Of several titles within a name the longest says most: "Qwen3-Coder-30B" is no "Qwen3-Coder-3".
+        within = [title for title in known if title and title in _plain(text)]
+        if within:
+            return known[max(within, key=len)]
     return None
-
-
-def _local(
-    target: ResolvedModel, models: Sequence[LocalModel], notes: list[str]
-) -> Iterator[tuple[ResolvedModel, Candidate | None]]:
-    """Smaller models here with the same vocabulary, the smallest first; the others are counted in a note."""
-    vocabulary = read_vocabulary(target.header)
-    if vocabulary is None:
-        return
-    ours = fingerprint_of(vocabulary)
-    n_target = describe(target.header).n_parameters
-    n_other_vocabulary = 0
-    fitting: list[tuple[int, LocalModel]] = []
-    known = {model.summary.vocabulary for model in models if model.is_model and model.summary.vocabulary is not None}
-    relatives = compatible_groups([ours, *known]).get(ours, ())
-    for model in models:
-        described, theirs = model.summary.description, model.summary.vocabulary
-        if not model.is_model or described is None or theirs is None or model.path is None:
-            continue
-        if n_target and described.n_parameters > _LARGEST_SHARE * n_target:
-            continue
-        if theirs != ours and theirs not in relatives:
-            n_other_vocabulary += 1
-        elif target.path is None or model.path.resolve() != target.path.resolve():
-            fitting.append((described.n_parameters, model))
-    if n_other_vocabulary:
-        notes.append(f"{n_other_vocabulary} smaller models here have another vocabulary and cannot draft for it.")
-    for _, model in sorted(fitting, key=lambda each: each[0])[:_MAX_LOCAL]:
-        assert model.path is not None
-        try:
-            yield ResolvedModel(str(model.path), read_model(model.path), model.path), None
-        except ModelError as error:
-            notes.append(error.message)
-
-
-def _registered(
-    target: ResolvedModel, registry: Registry, hub: Hub, notes: list[str], on_look: Callable[[str], None]
-) -> Iterator[tuple[ResolvedModel, Candidate | None]]:
-    name = registered_name(target, registry)
-    if name is None:
-        notes.append("models.toml does not know the target.")
-        return
-    for candidate in registry.drafts_for(name):
-        on_look(candidate.name)
-        try:
-            yield resolve_reference(candidate.model.reference, candidate.name, hub), candidate
-        except LocalspecError as error:
-            notes.append(f"{candidate.name}: {error.message}")
-
-
-def _searched(
-    target: ResolvedModel, hub: Hub, notes: list[str], on_look: Callable[[str], None]
-) -> Iterator[tuple[ResolvedModel, Candidate | None]]:
-    """Repositories on the Hub whose names have the target's family in them, and which are much smaller."""
-    described = describe(target.header)
-    if not described.family:
-        notes.append("The target's header names no family to search for.")
-        return
-    words = described.family.replace("-", " ")
-    on_look(f"the Hub for {words}")
-    try:
-        repositories = hub.search(words, limit=50)
-    except LocalspecError as error:
-        notes.append(f"The Hub was not searched: {error.message}")
-        return
-    small = [
-        each
-        for each in repositories
-        if each.n_parameters is not None
-        and each.n_parameters < _LARGEST_SHARE * described.n_parameters
-        and not each.is_gated
-    ]
-    for each in sorted(small, key=lambda each: -each.n_downloads)[:_MAX_SEARCHED]:
-        on_look(each.repo)
-        try:
-            yield resolve_reference(HubReference(each.repo), each.repo, hub), None
-        except LocalspecError as error:
-            notes.append(f"{each.repo}: {error.message}")
 
 
 def repo_in_cache(path: Path | None) -> str | None:
@@ -183,6 +85,132 @@ def repo_in_cache(path: Path | None) -> str | None:
         if part.startswith("models--") and part.count("--") == 2:
             return part.removeprefix("models--").replace("--", "/")
     return None
+
+
+class _Finder:
+    """One search. Each model is judged once, under the first name that leads to it."""
+
+    def __init__(
+        self,
+        target: ResolvedModel,
+        conditions: Conditions,
+        registry: Registry | None,
+        hub: Hub | None,
+        on_look: Callable[[str], None],
+        on_found: Callable[[DraftOption], None],
+    ) -> None:
+        self.found = Found()
+        self._target = target
+        self._conditions = conditions
+        self._hub = hub
+        self._on_look = on_look
+        self._on_found = on_found
+        self._seen: set[str] = set()
+        self._candidates: tuple[Candidate, ...] = ()
+        if registry is not None:
+            name = registered_name(target, registry)
+            if name is None:
+                self.found.notes.append("models.toml does not know the target.")
+            else:
+                self._candidates = registry.drafts_for(name)
+
+    def look_here(self, models: Sequence[LocalModel]) -> None:
+        """Files on this machine; one that models.toml names too has its report."""
+        reports = {candidate.model.repo.lower(): candidate.pair for candidate in self._candidates}
+        for model in self._smaller_relatives(models):
+            assert model.path is not None
+            try:
+                resolved = ResolvedModel(str(model.path), read_model(model.path), model.path)
+            except ModelError as error:
+                self.found.notes.append(error.message)
+                continue
+            self._judge(resolved, Place.HERE, reports.get((model.repo or "").lower()))
+
+    def look_in_registry(self) -> None:
+        """What models.toml names for the target."""
+        for candidate in self._candidates:
+            self._resolve_and_judge(candidate.name, candidate.model.reference, Place.REGISTRY, candidate.pair)
+
+    def look_on_hub(self) -> None:
+        """Repositories whose names have the target's family in them, and which are much smaller."""
+        described = describe(self._target.header)
+        if self._hub is None:
+            return
+        if not described.family:
+            self.found.notes.append("The target's header names no family to search for.")
+            return
+        words = described.family.replace("-", " ")
+        self._on_look(f"the Hub for {words}")
+        try:
+            repositories = self._hub.search(words, limit=50)
+        except LocalspecError as error:
+            self.found.notes.append(f"The Hub was not searched: {error.message}")
+            return
+        small = [
+            each
+            for each in repositories
+            if each.n_parameters is not None
+            and each.n_parameters < _LARGEST_SHARE * described.n_parameters
+            and not each.is_gated
+        ]
+        for each in sorted(small, key=lambda each: -each.n_downloads)[:_MAX_SEARCHED]:
+            self._resolve_and_judge(each.repo, HubReference(each.repo), Place.HUB, None)
+
+    def _resolve_and_judge(
+        self, text: str, reference: HubReference, place: Place, reported: RegisteredPair | None
+    ) -> None:
+        if self._hub is None:
+            return
+        self._on_look(text)
+        try:
+            self._judge(resolve_reference(reference, text, self._hub), place, reported)
+        except (HubUnreachableError, OfflineError) as error:  # nor will it answer the next question
+            self.found.notes.append(f"The Hub was not asked further: {error.message}")
+            self._hub = None
+        except LocalspecError as error:
+            self.found.notes.append(f"{text}: {error.message}")
+
+    def _judge(self, model: ResolvedModel, place: Place, reported: RegisteredPair | None) -> None:
+        identity = str(model.path.resolve()) if model.path is not None else str(model.header.path)
+        if identity in self._seen:
+            return
+        self._seen.add(identity)
+        self.found.n_header_bytes += model.n_header_bytes
+        try:
+            option = judge(self._target, model, self._conditions, place=place, reported=reported)
+        except LocalspecError as error:
+            self.found.notes.append(f"{model.name}: {error.message}")
+            return
+        self.found.options.append(option)
+        self._on_found(option)
+
+    def _smaller_relatives(self, models: Sequence[LocalModel]) -> Iterator[LocalModel]:
+        """Smaller models with the same vocabulary, the smallest first; the others are counted in a note."""
+        vocabulary = read_vocabulary(self._target.header)
+        if vocabulary is None:
+            return
+        ours, own = fingerprint_of(vocabulary), self._target.path
+        n_target = describe(self._target.header).n_parameters
+        known = {model.summary.vocabulary for model in models if model.is_model and model.summary.vocabulary}
+        relatives = {ours, *compatible_groups([ours, *known]).get(ours, ())}
+        fitting: list[tuple[int, LocalModel]] = []
+        n_strangers = 0
+        for model in models:
+            described = model.summary.description
+            if not model.is_model or described is None or model.path is None:
+                continue
+            if n_target and described.n_parameters > _LARGEST_SHARE * n_target:
+                continue
+            if model.summary.vocabulary not in relatives:
+                n_strangers += 1
+            elif own is None or model.path.resolve() != own.resolve():
+                fitting.append((described.n_parameters, model))
+        if n_strangers:
+            self.found.notes.append(
+                f"{n_strangers} smaller model{'s' if n_strangers > 1 else ''} here cannot draft for it: "
+                "another vocabulary."
+            )
+        yield from (model for _, model in sorted(fitting, key=lambda each: each[0])[:_MAX_LOCAL])
 
 
 def _plain(text: str) -> str:

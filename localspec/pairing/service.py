@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from localspec.config import Settings
 from localspec.engine.requests import DEFAULT_N_CTX, PairSpec
-from localspec.errors import EngineError, LocalspecError, ModelError, UsageError
+from localspec.errors import EngineError, LocalspecError, ModelError
 from localspec.memory.devices import Machine
 from localspec.memory.plan import plan
 from localspec.memory.reclaim import machine_without
@@ -219,7 +219,7 @@ class PairService:
         """
         assert draft.model.remote is not None
         models = self._hub().models(draft.model.remote.repo)
-        options = quantization_options(target.model, draft.model, models, target.conditions)
+        options = quantization_options(target.model, draft.model, models, target.conditions, self._hub())
         best = best_quantization(options)
         return [
             Quantization(option.model.remote, _fit_of_draft(option), is_best=option is best, draft=option)
@@ -241,12 +241,6 @@ class PairService:
             ConfigError, DiskFullError: the file cannot be read, or not be written.
         """
         entry = entry_of(chosen, self._settings)
-        for model in chosen.missing:
-            if model.reference.endswith(".gguf"):
-                raise UsageError(
-                    f"{one_line(model.reference)} is not here yet, and only its path could name it.",
-                    hint="Download it first.",
-                )
         save_pair(self._config_file, name, entry, replace=replace_existing, as_default=True)
         return self._config_file
 
@@ -304,7 +298,7 @@ class PairService:
     def _speeds(self, here: Machine) -> Bandwidths:
         with self._lock:
             if self._bandwidths is None:
-                self._bandwidths = measured_bandwidths(len(here.gpus))
+                self._bandwidths = measured_bandwidths(here)
             return self._bandwidths
 
     def _conditions(self, model: ResolvedModel, here: Machine, loaded: PairSpec | None) -> Conditions:

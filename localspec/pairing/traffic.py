@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from localspec.memory.choice import ModelChoice
+from localspec.memory.devices import Machine
 from localspec.models.description import describe
 from localspec.models.header import GgufHeader
 from localspec.models.quantization import n_bits
@@ -28,34 +29,39 @@ class Bandwidths:
     gpus: tuple[float, ...] = ()
 
 
-def measured_bandwidths(n_gpus: int) -> Bandwidths:
-    """Those of this machine: measured for system memory (under a second), by the driver's word for cards."""
+def measured_bandwidths(machine: Machine, *, is_here: bool = True) -> Bandwidths:
+    """Those of this machine: measured for system memory (under a second), by the driver's word for cards.
+
+    Cards that are not `is_here` are taken for slow ones; on a machine that shares its memory, they read it as fast.
+    """
     from localspec.memory.bandwidth import gpu_bandwidths, measured_host_bandwidth
 
-    known = [bandwidth or _UNKNOWN_GPU for bandwidth in gpu_bandwidths()]
-    gpus = (*known, *[_UNKNOWN_GPU] * n_gpus)[:n_gpus]
-    return Bandwidths(measured_host_bandwidth(), gpus)
+    host = measured_host_bandwidth()
+    unknown = host if machine.unified else _UNKNOWN_GPU
+    known = [bandwidth or unknown for bandwidth in gpu_bandwidths()] if is_here else []
+    n_gpus = len(machine.gpus)
+    return Bandwidths(host, (*known, *[unknown] * n_gpus)[:n_gpus])
 
 
 def traffic_of(header: GgufHeader, choice: ModelChoice, n_ctx: int, bandwidths: Bandwidths) -> ModelTraffic:
     """What one token costs with the layers where `choice` has them, in a context of `n_ctx` tokens."""
     described = describe(header)
-    # One row of the embeddings is looked up; where they are the output too, all of them are read.
+    # One row of the embeddings is looked up; where they are the output too, all of them are read, there.
     has_output = any(tensor.name == "output.weight" for tensor in header.tensors)
+    embeddings = sum(tensor.n_bytes for tensor in header.tensors if tensor.name == "token_embd.weight")
     of_experts = sum(tensor.n_bytes for tensor in header.tensors if "_exps." in tensor.name)
-    unread = sum(tensor.n_bytes for tensor in header.tensors if has_output and tensor.name == "token_embd.weight")
+    unread = embeddings if has_output else 0
     memory = choice.memory
-    on_host = memory.host.weights_bytes - (unread if memory.is_whole_on_gpu else 0)
-    parts = [(max(0, on_host), bandwidths.host)]
-    parts += [(gpu.weights_bytes, bandwidth) for gpu, bandwidth in zip(memory.gpus, bandwidths.gpus, strict=False)]
-    if memory.is_whole_on_gpu:  # what stays in system memory then is looked up, not read
-        parts = parts[1:]
+    looked_up = embeddings if memory.n_gpu_layers else unread  # with layers on a card, so is the output
+    parts = [(gpu.weights_bytes, bandwidth) for gpu, bandwidth in zip(memory.gpus, bandwidths.gpus, strict=False)]
+    if not memory.is_whole_on_gpu:
+        parts.append((max(0, memory.host.weights_bytes - looked_up), bandwidths.host))
     total = sum(n_bytes for n_bytes, _ in parts)
     read_s = sum(n_bytes / bandwidth for n_bytes, bandwidth in parts)
     kv_bytes = memory.host.kv_bytes + sum(gpu.kv_bytes for gpu in memory.gpus)
     bits = n_bits(described.quantization)
     return ModelTraffic(
-        n_parameters=described.n_active_parameters,
+        n_parameters=described.n_parameters,
         dense_bytes=max(0, described.n_weight_bytes - unread - of_experts),
         expert_bytes=of_experts,
         n_experts=described.n_experts,
