@@ -1,19 +1,53 @@
-"""Models that a command was given by name become files: found in the cache, or downloaded now."""
+"""Models that a command was given by name become files: found, or judged by their headers and then downloaded."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from localspec.cli.console import INTERRUPTED, say
-from localspec.printable import one_line
+from localspec.printable import one_line, printable
 
 if TYPE_CHECKING:
-    from localspec.models.references import HubReference
+    from localspec.hub.client import Hub
+    from localspec.hub.remote_model import RemoteModel
+    from localspec.models.compat import PairVerdict
+    from localspec.models.header import GgufHeader
 
-__all__ = ["local_pair"]
+__all__ = ["Judged", "Wanted", "download", "judge", "local_pair", "locate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A model by the text that named it: on the Hub as `remote`, or at `path` already."""
+
+    text: str
+    remote: RemoteModel | None
+    path: Path | None = None
+
+    def header(self, hub: Hub) -> tuple[GgufHeader, int]:
+        """What it says of itself, and how many bytes were transferred for that."""
+        from localspec.models.split import read_model
+
+        if self.remote is None:
+            assert self.path is not None
+            return read_model(self.path), 0
+        found = hub.header(self.remote)
+        return found.header, found.n_bytes_read
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A pair that may be downloaded, and what was read to find that out."""
+
+    target: str
+    draft: str
+    verdict: PairVerdict
+    n_header_bytes: int
 
 
 def local_pair(target: str | Path, draft: str | Path | None) -> tuple[Path, Path | None]:
@@ -26,18 +60,34 @@ def local_pair(target: str | Path, draft: str | Path | None) -> tuple[Path, Path
         DoesNotFitError: the disk has no room.
         typer.Exit: interrupted.
     """
-    files = [_file_or_reference(each) for each in (target, draft) if each is not None]
-    missing = [each for each in files if not isinstance(each, Path)]
-    if missing:
-        files = list(_downloaded(files))
-    paths = [each for each in files if isinstance(each, Path)]
+    if isinstance(target, Path) and (draft is None or isinstance(draft, Path)):
+        return target, draft
+    from localspec.hub.client import Hub
+    from localspec.models.generative import refuse_unless_generative
+
+    hub = Hub()
+    models = [locate(each, hub, prefers_cache=True) for each in (target, draft) if each is not None]
+    if any(each.path is None for each in models):
+        if len(models) == 2:
+            judge(hub, *models)
+        else:
+            refuse_unless_generative(models[0].header(hub)[0])
+        for each in models:
+            if each.remote is not None:
+                say(f"Downloading {one_line(each.remote.reference)}.")
+    paths = download(hub, models, "the same command")
     return paths[0], paths[1] if draft is not None else None
 
 
-def _file_or_reference(model: str | Path) -> Path | HubReference:
-    """A file where there is one: named by its path, or in the cache of the Hub; else what it is on the Hub."""
+def locate(model: str | Path, hub: Hub, *, prefers_cache: bool) -> Wanted:
+    """Where a model is. `prefers_cache`: what is downloaded is taken without asking the Hub for a newer one.
+
+    Raises:
+        UsageError: the text names no model.
+        NotOnHubError: there is no such model; other HubErrors: it does not answer.
+    """
     if isinstance(model, Path):
-        return model
+        return Wanted(str(model), None, model)
     from localspec.models.references import FileReference, RegistryReference, parse_reference
     from localspec.models.registry import load_registry
 
@@ -45,34 +95,56 @@ def _file_or_reference(model: str | Path) -> Path | HubReference:
     if isinstance(reference, RegistryReference):
         reference = load_registry().resolve(reference)
     if isinstance(reference, FileReference):
-        return reference.path
-    from localspec.hub.client import Hub
+        return Wanted(model, None, reference.path)
+    if (prefers_cache or hub.is_offline) and (path := hub.cached(reference)) is not None:
+        return Wanted(model, None, path)
+    return Wanted(model, hub.find(reference))
 
-    return Hub().cached(reference) or reference
 
+def judge(hub: Hub, target: Wanted, draft: Wanted) -> Judged:
+    """Compare the headers of two models, and say what came of it.
 
-def _downloaded(files: list[Path | HubReference]) -> list[Path]:
-    from localspec.cli.pull_screen import DownloadScreen
-    from localspec.hub.client import Hub
+    Raises:
+        IncompatiblePairError: the draft cannot draft for the target.
+        ModelError: one of them is no model that writes text.
+    """
+    from localspec.models.advice import warnings_for
     from localspec.models.compat import require_compatible
     from localspec.models.generative import refuse_unless_generative
-    from localspec.models.split import read_model
 
-    hub = Hub()
-    remote = {each: hub.find(each) for each in files if not isinstance(each, Path)}
-    headers = [read_model(each) if isinstance(each, Path) else hub.header(remote[each]).header for each in files]
-    for header in headers:
-        refuse_unless_generative(header)
-    if len(headers) == 2:
-        require_compatible(*headers)
-    for model in remote.values():
-        say(f"Downloading {one_line(model.reference)}.")
-    with DownloadScreen() as screen:
-        try:
-            fetched = dict(zip(remote, hub.download_all(list(remote.values()), screen.show), strict=True))
-        except KeyboardInterrupt:
-            screen.interrupted = True
-    if screen.interrupted:
-        say("Stopped; what has arrived is kept, and the same command goes on from there.")
-        raise typer.Exit(INTERRUPTED)
-    return [each if isinstance(each, Path) else fetched[each] for each in files]
+    (ours, n_ours), (theirs, n_theirs) = target.header(hub), draft.header(hub)
+    for header in (ours, theirs):
+        if header.tensors:  # vocabularies alone are judged like models
+            refuse_unless_generative(header)
+    verdict = require_compatible(ours, theirs)
+    read = f" ({(n_ours + n_theirs) / 1e6:.1f} MB read for it)" if n_ours + n_theirs else ""
+    say(f"{one_line(draft.text)} can draft for {one_line(target.text)}: vocabularies {verdict.verdict.value}{read}.")
+    for reason in verdict.reasons:
+        say(f"  Harmless: {one_line(reason.text)}.")
+    for warning in warnings_for(ours, theirs):
+        say(f"  Mind: {one_line(warning.text)}.")
+    return Judged(target.text, draft.text, verdict, n_ours + n_theirs)
+
+
+def download(hub: Hub, models: Sequence[Wanted], again: str) -> list[Path]:
+    """The files of models, the missing ones downloaded. `again`: what goes on after an interruption.
+
+    Raises:
+        HubError, DoesNotFitError: as `Hub.download_all`.
+        typer.Exit: interrupted.
+    """
+    from localspec.cli.pull_screen import DownloadScreen
+
+    remotes = [each.remote for each in models if each.remote is not None]
+    found: list[Path] = []
+    if remotes:
+        with DownloadScreen() as screen:
+            try:
+                found = hub.download_all(remotes, screen.show)
+            except KeyboardInterrupt:
+                screen.interrupted = True
+        if screen.interrupted:
+            say(f"Stopped; what has arrived is kept. Go on with: {printable(again)}")
+            raise typer.Exit(INTERRUPTED)
+    fetched = iter(found)
+    return [next(fetched) if each.path is None else each.path for each in models]

@@ -8,10 +8,11 @@ from localspec.cli.plan import as_object
 from localspec.models.description import describe
 
 if TYPE_CHECKING:
+    from localspec.models.compat import PairVerdict
     from localspec.pairing.drafts import DraftOption
     from localspec.pairing.resolve import ResolvedModel
 
-__all__ = ["model_object", "option_object"]
+__all__ = ["model_object", "option_object", "reasons_object"]
 
 
 def model_object(model: ResolvedModel) -> dict[str, Any]:
@@ -29,6 +30,20 @@ def model_object(model: ResolvedModel) -> dict[str, Any]:
     }
 
 
+def reasons_object(verdict: PairVerdict) -> list[dict[str, Any]]:
+    """Why a pair is refused, or what differs without harm."""
+    return [
+        {
+            "rule": each.rule,
+            "target": each.target_value,
+            "draft": each.draft_value,
+            "text": each.text,
+            "hint": each.hint or None,
+        }
+        for each in verdict.reasons
+    ]
+
+
 def option_object(option: DraftOption) -> dict[str, Any]:
     """A draft beside its target: verdict, reasons, warnings, memory, and speeds predicted and measured."""
     prediction, measured, reported = option.prediction, option.measured, option.reported
@@ -36,16 +51,7 @@ def option_object(option: DraftOption) -> dict[str, Any]:
         "draft": model_object(option.model),
         "found": option.place.value,
         "verdict": option.verdict.verdict.value,
-        "reasons": [
-            {
-                "rule": each.rule,
-                "target": each.target_value,
-                "draft": each.draft_value,
-                "text": each.text,
-                "hint": each.hint or None,
-            }
-            for each in option.verdict.reasons
-        ],
+        "reasons": reasons_object(option.verdict),
         "warnings": [
             {"rule": each.rule, "target": each.target_value, "draft": each.draft_value, "text": each.text}
             for each in option.warnings

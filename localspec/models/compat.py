@@ -81,8 +81,8 @@ def judge_pair(target: GgufHeader, draft: GgufHeader) -> PairVerdict:
     return PairVerdict(Verdict.COMPATIBLE if harmless else Verdict.IDENTICAL, tuple(harmless))
 
 
-def require_compatible(target: GgufHeader, draft: GgufHeader) -> None:
-    """Raise where `judge_pair` refuses.
+def require_compatible(target: GgufHeader, draft: GgufHeader) -> PairVerdict:
+    """As `judge_pair`, and raise where it refuses.
 
     Raises:
         IncompatiblePairError: with the first rule that failed and both values.
@@ -98,6 +98,7 @@ def require_compatible(target: GgufHeader, draft: GgufHeader) -> None:
             draft_value=reason.draft_value,
             hint=reason.hint,
         )
+    return verdict
 
 
 def _failures(target: Vocabulary, draft: Vocabulary) -> list[Reason]:

@@ -98,17 +98,20 @@ def test_a_pair_is_judged_and_fetched(server: FakeHub, environment: dict[str, st
     assert "can draft for big/Target-GGUF: vocabularies identical" in done.stderr
 
 
-@pytest.mark.parametrize("args", [("--draft", "small/Other-GGUF"), ("small/Other-GGUF",)], ids=["draft", "two"])
-def test_a_pair_that_does_not_fit_is_refused_before_any_weight(
-    server: FakeHub, environment: dict[str, str], args: tuple[str, ...]
-) -> None:
-    done = run(environment, "big/Target-GGUF", *args, code=3)
+def test_a_pair_that_does_not_fit_is_refused_before_any_weight(server: FakeHub, environment: dict[str, str]) -> None:
+    done = run(environment, "big/Target-GGUF", "--draft", "small/Other-GGUF", code=3)
     assert "cannot draft for" in done.stderr
     assert "'t39'" in done.stderr
     assert "'different'" in done.stderr
     assert done.stdout == ""
     assert server.n_sent["Target-Q4_K_M.gguf"] <= 1 << 20
     assert not list(Path(environment["HF_HOME"]).rglob("*.gguf"))
+
+
+def test_models_that_are_named_side_by_side_are_no_pair(environment: dict[str, str]) -> None:
+    done = run(environment, "big/Target-GGUF", "small/Other-GGUF", "--json")
+    answer = json.loads(done.stdout)
+    assert (len(answer["models"]), answer["pairs"]) == (2, [])
 
 
 def test_quantizations_are_listed_with_sizes(server: FakeHub, environment: dict[str, str]) -> None:
@@ -118,7 +121,7 @@ def test_quantizations_are_listed_with_sizes(server: FakeHub, environment: dict[
     assert ["Q4_K_M", "2.6", "MB", "Target-Q4_K_M.gguf"] in rows
     (found,) = json.loads(run(environment, "--list", "--json", "big/Target-GGUF").stdout)
     smallest = found["models"][0]
-    assert (smallest["reference"], smallest["bytes"]) == ("big/Target-GGUF:Q8_0", 4000)
+    assert (smallest["reference"], smallest["download_bytes"]) == ("big/Target-GGUF:Q8_0", 4000)
     assert not Path(environment["HF_HOME"]).exists()
 
 
