@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from localspec.cli.doctor_findings import Finding, gib, ok, problem, warning
-from localspec.memory.bandwidth import gpu_bandwidths, measured_host_bandwidth, predicted_tokens_per_s
+from localspec.memory.bandwidth import gpu_bandwidths, measured_host_bandwidth, most_tokens_per_s
 from localspec.memory.devices import machine
 from localspec.memory.nvidia import driver_versions, lack, nvml
 from localspec.memory.processors import processors
@@ -59,7 +59,7 @@ def memory() -> Iterator[Finding]:
 def memory_bandwidth() -> Iterator[Finding]:
     """How fast weights can be read from the system's memory: it bounds the speed of a model on the CPU."""
     measured = measured_host_bandwidth()
-    speed = predicted_tokens_per_s(_USUAL_MODEL, 0, measured)
+    speed = most_tokens_per_s(_USUAL_MODEL, measured)
     yield ok("memory bandwidth", f"{_gb_s(measured)} measured: at most {speed:.1f} tokens/s from an 8B model at Q4_K_M")
 
 

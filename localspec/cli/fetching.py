@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from localspec.models.compat import PairVerdict
     from localspec.models.header import GgufHeader
 
-__all__ = ["Judged", "Wanted", "download", "judge", "local_pair", "locate"]
+__all__ = ["Judged", "Wanted", "download", "judge", "local_pair"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,10 @@ class Judged:
     n_header_bytes: int
 
 
-def local_pair(target: str | Path, draft: str | Path | None) -> tuple[Path, Path | None]:
+def local_pair(target: str | Path, draft: str | Path | None, models_dir: Path | None) -> tuple[Path, Path | None]:
     """The files of a pair. What is only on the Hub is downloaded, after both headers were found to fit together.
+
+    `models_dir`: the setting of that name; models are looked for there, too.
 
     Raises:
         UsageError: a text names no model.
@@ -66,7 +68,7 @@ def local_pair(target: str | Path, draft: str | Path | None) -> tuple[Path, Path
     from localspec.models.generative import refuse_unless_generative
 
     hub = Hub()
-    models = [locate(each, hub, prefers_cache=True) for each in (target, draft) if each is not None]
+    models = [_located(each, hub, models_dir) for each in (target, draft) if each is not None]
     if any(each.path is None for each in models):
         if len(models) == 2:
             judge(hub, *models)
@@ -79,26 +81,17 @@ def local_pair(target: str | Path, draft: str | Path | None) -> tuple[Path, Path
     return paths[0], paths[1] if draft is not None else None
 
 
-def locate(model: str | Path, hub: Hub, *, prefers_cache: bool) -> Wanted:
-    """Where a model is. `prefers_cache`: what is downloaded is taken without asking the Hub for a newer one.
-
-    Raises:
-        UsageError: the text names no model.
-        NotOnHubError: there is no such model; other HubErrors: it does not answer.
-    """
+def _located(model: str | Path, hub: Hub, models_dir: Path | None) -> Wanted:
     if isinstance(model, Path):
         return Wanted(str(model), None, model)
-    from localspec.models.references import FileReference, RegistryReference, parse_reference
-    from localspec.models.registry import load_registry
+    from localspec.models.library import find_models
+    from localspec.models.model_folders import model_folders
+    from localspec.pairing.resolve import locate
 
-    reference = parse_reference(model)
-    if isinstance(reference, RegistryReference):
-        reference = load_registry().resolve(reference)
-    if isinstance(reference, FileReference):
-        return Wanted(model, None, reference.path)
-    if (prefers_cache or hub.is_offline) and (path := hub.cached(reference)) is not None:
-        return Wanted(model, None, path)
-    return Wanted(model, hub.find(reference))
+    located = locate(model, hub, local=lambda: find_models(model_folders(models_dir)))
+    if isinstance(located, Path):
+        return Wanted(model, None, located)
+    return Wanted(model, hub.find(located))
 
 
 def judge(hub: Hub, target: Wanted, draft: Wanted) -> Judged:
@@ -114,8 +107,7 @@ def judge(hub: Hub, target: Wanted, draft: Wanted) -> Judged:
 
     (ours, n_ours), (theirs, n_theirs) = target.header(hub), draft.header(hub)
     for header in (ours, theirs):
-        if header.tensors:  # vocabularies alone are judged like models
-            refuse_unless_generative(header)
+        refuse_unless_generative(header, incomplete_ok=True)  # vocabularies alone are judged like models
     verdict = require_compatible(ours, theirs)
     read = f" ({(n_ours + n_theirs) / 1e6:.1f} MB read for it)" if n_ours + n_theirs else ""
     say(f"{one_line(draft.text)} can draft for {one_line(target.text)}: vocabularies {verdict.verdict.value}{read}.")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from localspec.cli.console import say
 from localspec.engine.requests import DEFAULT_N_CTX, KvType
-from localspec.errors import LocalspecError, ModelError, UsageError
+from localspec.errors import DoesNotFitError, LocalspecError, ModelError, UsageError
 from localspec.printable import one_line
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from localspec.models.registry import Registry
     from localspec.pairing.drafts import Conditions, DraftOption
     from localspec.pairing.finding import Found
-    from localspec.pairing.resolve import ResolvedModel
+    from localspec.pairing.resolve import FindLocal, ResolvedModel
 
 _MAX_INT: Final = 2**31 - 1
 _MAX_GIB: Final = 1_000_000
@@ -87,7 +89,8 @@ def pair(
     """Find a draft model for a target: who fits its vocabulary and this machine, how fast, and why not.
 
     Only headers are read, a few MB of a model that is not here.
-    Exit codes: 0, 1 the Hub or the engine failed, 2 usage, 3 refused, or nothing found to pick.
+    Exit codes: 0, 1 the Hub or the engine failed, 2 usage, 3 refused, or nothing found to pick, 4 what is to be picked
+    does not fit.
     """
     from localspec.hub.client import Hub
     from localspec.models.registry import load_registry
@@ -100,13 +103,14 @@ def pair(
         return
     if measure and gpu_memory is not None:
         raise UsageError("--measure runs on this machine, --gpu-memory judges for another.", hint="Leave one out.")
-    model = _target(target, hub, registry)
+    local = _local(context)
+    model = _target(target, hub, registry, local)
     conditions = _conditions(model, ctx, kv_type, draft_kv_type, gpu_memory)
     if draft is not None:
-        option = _named(model, draft, conditions, hub, registry)
+        option = _named(model, draft, conditions, hub, registry, local)
         options, found = [option], None
     else:
-        found = _found(context, model, conditions, registry, None if hub.is_offline else hub, search=search)
+        found = _found(local, model, conditions, registry, None if hub.is_offline else hub, search=search)
         options = found.options
     if measure:
         options = _measured(model, options, conditions)
@@ -120,6 +124,7 @@ def pair(
         else:
             write_ranking(replace_options(found, options), model, sys.stdout)
             _write_quantizations(model, options, conditions, hub)
+        _write_smaller_targets(model, options, conditions, hub)
     sys.stdout.flush()
     if pick is not None:
         _save(pick, model, options, conditions, context, overwrite=overwrite)
@@ -135,15 +140,12 @@ def replace_options(found: Found, options: list[DraftOption]) -> Found:
 # --- what is judged ---------------------------------------------------------------------------------------------------
 
 
-def _target(text: str, hub: Hub, registry: Registry) -> ResolvedModel:
-    from localspec.models.generative import NO_TOKENIZER, not_generative
+def _target(text: str, hub: Hub, registry: Registry, local: FindLocal) -> ResolvedModel:
+    from localspec.models.generative import refuse_unless_generative
     from localspec.pairing.resolve import resolve
 
-    model = resolve(text, hub, registry)
-    problem = not_generative(model.header)
-    if problem is not None and problem != NO_TOKENIZER and model.header.tensors:
-        what, hint = problem
-        raise ModelError(f"{one_line(model.name)} {what}.", hint=hint)
+    model = resolve(text, hub, registry, local)
+    refuse_unless_generative(model.header, incomplete_ok=True)
     return model
 
 
@@ -170,26 +172,34 @@ def _conditions(
     )
 
 
-def _named(target: ResolvedModel, text: str, conditions: Conditions, hub: Hub, registry: Registry) -> DraftOption:
+def _named(
+    target: ResolvedModel, text: str, conditions: Conditions, hub: Hub, registry: Registry, local: FindLocal
+) -> DraftOption:
     """The draft that was named; of a repository without a quantization, the best of those it has."""
-    from localspec.models.references import HubReference, parse_reference
     from localspec.pairing.drafts import judge
     from localspec.pairing.quantizations import best_quantization, quantization_options
-    from localspec.pairing.resolve import resolve_reference
+    from localspec.pairing.resolve import locate, resolve, resolve_reference
 
-    reference = parse_reference(text, registry)
-    draft = resolve_reference(reference, text, hub)
+    located = locate(text, hub, registry, local)
+    if isinstance(located, Path) or located.quantization is not None or located.file is not None:
+        return judge(target, resolve(text, hub, registry, local), conditions)
+    draft = resolve_reference(located, text, hub)
     option = judge(target, draft, conditions)
-    is_open = isinstance(reference, HubReference) and reference.quantization is None and reference.file is None
-    if not is_open or option.is_refused or draft.remote is None:
+    if option.is_refused or draft.remote is None:
         return option
-    return (
-        best_quantization(quantization_options(target, draft, hub.models(draft.remote.repo), conditions, hub)) or option
-    )
+    options = quantization_options(target, draft, hub.models(draft.remote.repo), conditions, hub)
+    return best_quantization(options) or option
+
+
+def _local(context: typer.Context) -> FindLocal:
+    """Lists the models here, once."""
+    from localspec.cli.models import folders_of, found_models
+
+    return functools.cache(lambda: found_models(folders_of(context)))
 
 
 def _found(
-    context: typer.Context,
+    local: FindLocal,
     target: ResolvedModel,
     conditions: Conditions,
     registry: Registry,
@@ -197,7 +207,6 @@ def _found(
     *,
     search: bool,
 ) -> Found:
-    from localspec.cli.models import folders_of, found_models
     from localspec.pairing.finding import find_drafts
 
     shows = sys.stderr.isatty()
@@ -210,7 +219,7 @@ def _found(
     found = find_drafts(
         target,
         conditions,
-        local=found_models(folders_of(context)),
+        local=local(),
         registry=registry,
         hub=hub,
         search=search,
@@ -263,9 +272,15 @@ def _save(
     from localspec.pairing.naming import save_pair
     from localspec.paths import config_file
 
-    best = next((option for option in options if not option.is_refused and (option.fits or len(options) == 1)), None)
-    if best is None:
+    able = [option for option in options if not option.is_refused]
+    if not able:
         raise ModelError("There is no draft to pick.", hint="Without one: localspec chat --target ... --mode lookup")
+    best = next((option for option in able if option.fits or option.plan is None), None)
+    if best is None:
+        raise DoesNotFitError(
+            f"{one_line(able[0].model.name)} does not fit beside {one_line(target.name)}: nothing was saved.",
+            hint="Give a smaller --ctx, or take a smaller quantization of the target.",
+        )
     entry = entry_of(ChosenPair(Target(target, conditions, best.plan), best), Settings())
     file = context.obj.config or config_file()
     save_pair(file, name, entry, replace=overwrite, as_default=True)
@@ -293,6 +308,24 @@ def _write_quantizations(target: ResolvedModel, options: list[DraftOption], cond
         say(one_line(error.message))
         return
     write_quantizations(repo, choices, best_quantization(choices), sys.stdout)
+
+
+def _write_smaller_targets(target: ResolvedModel, options: list[DraftOption], conditions: Conditions, hub: Hub) -> None:
+    """What to take instead of a target that leaves no room for a draft, or is not whole itself."""
+    from localspec.cli.pair_screen import write_smaller_targets
+    from localspec.pairing.finding import repo_in_cache
+    from localspec.pairing.quantizations import smaller_targets
+
+    best = next((option for option in options if not option.is_refused), None)
+    repo = target.remote.repo if target.remote is not None else repo_in_cache(target.path)
+    if best is None or best.plan is None or best.fits or repo is None or hub.is_offline:
+        return
+    try:
+        fitting = smaller_targets(target, hub.models(repo), conditions)
+    except LocalspecError as error:
+        say(one_line(error.message))
+        return
+    write_smaller_targets(repo, fitting[:4], sys.stdout)
 
 
 def _write_json(target: ResolvedModel, conditions: Conditions, options: list[DraftOption], found: Found | None) -> None:

@@ -65,6 +65,7 @@ def option_object(option: DraftOption) -> dict[str, Any]:
             "speedup": prediction.speedup,
             "n_draft": prediction.n_draft,
             "assumed_acceptance": prediction.acceptance,
+            "bytes_per_second": prediction.bandwidth,
         },
         "measured": None if measured is None else measured.model_dump(mode="json", exclude={"basis", "format"}),
         "reported": None if reported is None else reported.model_dump(mode="json"),

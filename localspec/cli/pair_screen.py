@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, TextIO
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TextIO
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -23,58 +23,57 @@ if TYPE_CHECKING:
     from localspec.pairing.resolve import ResolvedModel
     from localspec.pairing.suggestions import Suggestion
 
-__all__ = ["write_one", "write_quantizations", "write_ranking", "write_suggestions"]
-
-_SIGNS: Final = {Verdict.IDENTICAL: "=", Verdict.COMPATIBLE: "≈", Verdict.REFUSED: "✗"}
+__all__ = ["write_one", "write_quantizations", "write_ranking", "write_smaller_targets", "write_suggestions"]
 
 
 def write_one(target: ResolvedModel, option: DraftOption, stream: TextIO) -> None:
-    """One pair: the verdict with reasons, what speaks against it, memory and speed."""
+    """One pair: the verdict with reasons, what speaks against it, speed and memory."""
     console = _console(stream)
-    verdict = option.verdict.verdict
     style = "bold red" if option.is_refused else "bold green"
     said = "cannot draft" if option.is_refused else "can draft"
-    console.print(
-        Text(f"{one_line(option.model.name)} {said} for {one_line(target.name)}: {verdict.value}.", style=style)
-    )
-    _write_reasons(console, option)
+    verdict = f"{_name(option.model)} {said} for {_name(target)}: {option.verdict.verdict.value}."
+    console.print(Text(verdict, style=style))
+    for line in _reasons(option):
+        console.print(line)
+    for line in _speed_lines(option):
+        console.print(line)
     if option.plan is not None:
         console.print()
         write_plan(option.plan, stream)
-        console.print()
-    for line in _speed_lines(option):
-        console.print(line)
 
 
 def write_ranking(found: Found, target: ResolvedModel, stream: TextIO) -> None:
-    """All drafts, the best first, and below them why some are refused and what else to know."""
+    """All drafts, the best first: how fast, what to do next, what to mind, why some are refused, what goes where."""
     console = _console(stream)
     described = describe(target.header)
-    console.print(
-        Text(
-            f"Drafts for {one_line(target.name)} ({_weights(described.n_parameters)}, "
-            f"{one_line(described.tokenizer)} vocabulary of {described.n_vocab:,})",
-            style="bold",
-        )
-    )
+    title = f"Drafts for {_name(target)} ({_weights(described.n_parameters)} weights)"
+    console.print(Text(title, style="bold"))
     usable = [option for option in found.options if not option.is_refused]
     if found.options:
         console.print(_ranking(found.options))
-    if not usable:
+    else:
         console.print("No draft was found that can draft for it.")
-    _write_details(console, found, usable)
-    if not usable:
-        console.print(
-            "Without a draft model: localspec chat --mode lookup copies from the text so far, and needs none."
-        )
-        return
-    best = usable[0]
-    if best.plan is not None:
+    if usable:
+        for line in (*_speed_lines(usable[0]), _next_step(target, usable[0])):
+            console.print(line)
+    else:
+        command = one_line(shlex.join(["localspec", "chat", "--target", target.exact_reference, "--mode", "lookup"]))
+        console.print(f"Without a draft model, drafts are copied from the text so far: {command}")
+    for line in _details(found, usable):
+        console.print(Text(line, style="dim"))
+    if usable and usable[0].plan is not None:
         console.print()
-        write_plan(best.plan, stream)
-    console.print()
-    for line in (*_speed_lines(best), _next_step(target, best)):
-        console.print(line)
+        write_plan(usable[0].plan, stream)
+
+
+def write_smaller_targets(repo: str, fitting: Sequence[tuple[str, int]], stream: TextIO) -> None:
+    """Quantizations of a target that fit whole where the one asked for does not: with their bytes."""
+    console = _console(stream)
+    if fitting:
+        offers = ", ".join(f"{one_line(label)} ({_size(n_bytes)})" for label, n_bytes in fitting)
+        console.print(f"Whole on this machine would be of {one_line(repo)}: {offers}.")
+    else:
+        console.print(f"No quantization in {one_line(repo)} fits whole: a smaller model would. See: localspec pair")
 
 
 def write_quantizations(repo: str, options: Sequence[DraftOption], best: DraftOption | None, stream: TextIO) -> None:
@@ -96,17 +95,22 @@ def write_quantizations(repo: str, options: Sequence[DraftOption], best: DraftOp
     console.print(Text(f"{one_line(repo)} comes in", style="bold"))
     console.print(table)
     if best is not None:
-        console.print("→ the largest of up to 8 bits that leaves the target whole; what is measured goes before.")
+        console.print("→ taken by default: the fastest that was measured, else the largest of up to 8 bits that fits.")
 
 
 def write_suggestions(found: Sequence[Suggestion], machine: Machine, stream: TextIO) -> None:
     """What to begin with."""
     console = _console(stream)
-    devices = machine.gpus or (machine.host,)
-    names = ", ".join(f"{one_line(device.name)} with {device.total_bytes / 2**30:.0f} GiB" for device in devices)
-    console.print(Text(f"For {names}:", style="bold"))
+    if machine.gpus:
+        names = ", ".join(one_line(gpu.name) for gpu in machine.gpus)
+        title = f"For {names} ({sum(gpu.total_bytes for gpu in machine.gpus) / 2**30:.0f} GiB):"
+    else:
+        title = f"For a machine without a card and {machine.host.total_bytes / 2**30:.0f} GiB of memory:"
+    console.print(Text(title, style="bold"))
     if machine.note:
         console.print(one_line(machine.note))
+    if not machine.gpus:
+        console.print("On a CPU, large models write a few tokens per second at most: begin with a small one.")
     if not found:
         console.print(
             "No model of models.toml fits into so little memory. Try the embedded pair: localspec chat --demo"
@@ -119,7 +123,9 @@ def write_suggestions(found: Sequence[Suggestion], machine: Machine, stream: Tex
         notes = [*(["here"] if each.is_here else []), *(["pair reported"] if each.is_reported else [])]
         table.add_row(one_line(each.name), _size(each.n_bytes), one_line(", ".join(each.drafts)), ", ".join(notes))
     console.print(table)
-    console.print("Sizes are guessed from names. What fits exactly, and how fast: localspec pair TARGET")
+    console.print(
+        "Sizes are guessed from names, for the usual quantization. What fits, and how fast: localspec pair TARGET"
+    )
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
@@ -127,56 +133,70 @@ def write_suggestions(found: Sequence[Suggestion], machine: Machine, stream: Tex
 
 def _console(stream: TextIO) -> Console:
     width = None if stream.isatty() else 160
-    return Console(file=stream, highlight=False, markup=False, emoji=False, width=width)
+    # Lines are left to the terminal to break: a command that is copied must stay one line.
+    return Console(file=stream, highlight=False, markup=False, emoji=False, width=width, soft_wrap=True)
+
+
+def _name(model: ResolvedModel) -> str:
+    """Short, as it was named, or without the ending of a file."""
+    is_file = model.path is not None and model.reference.endswith(".gguf")
+    return one_line(model.path.stem if is_file and model.path is not None else model.reference)
 
 
 def _ranking(options: Sequence[DraftOption]) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    right = {"#", "weights", "download", "predicted", "measured"}
-    for heading in ("#", "draft", "where", "weights", "download", "vocabulary", "fits", "predicted", "measured"):
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    right = {"#", "download", "speed"}
+    for heading in ("#", "draft", "download", "fits", "speed", "notes"):
         table.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
     number = 0
     for option in options:
         number += not option.is_refused
-        where = option.place.value + (f", pair reported ({option.reported.grade})" if option.reported else "")
         table.add_row(
             "" if option.is_refused else str(number),
-            one_line(option.model.name),
-            where,
-            _weights(describe(option.model.header).n_parameters),
+            _name(option.model),
             _size(option.model.n_download_bytes) if option.model.n_download_bytes else "here",
-            f"{_SIGNS[option.verdict.verdict]} {option.verdict.verdict.value}",
             _fit(option),
-            _predicted(option),
-            _measured(option),
+            _speed(option),
+            ", ".join(_notes(option)),
         )
     return table
 
 
-def _write_details(console: Console, found: Found, usable: Sequence[DraftOption]) -> None:
-    """Why some are refused, what to mind with the others, by their number, and what the search has to say."""
-    for option in found.options:
-        if option.is_refused:
-            console.print(Text(f"✗ {one_line(option.model.name)}", style="red"))
-            _write_reasons(console, option)
+def _notes(option: DraftOption) -> Iterator[str]:
+    if option.verdict.verdict is not Verdict.IDENTICAL:
+        yield option.verdict.verdict.value
+    if option.measured is not None:
+        yield "measured"
+    if option.reported is not None:
+        yield "reported" + (f" ({option.reported.grade})" if option.reported.grade else "")
+
+
+def _details(found: Found, usable: Sequence[DraftOption]) -> Iterator[str]:
+    """What to mind with each, by its number, why some are refused, and what the search has to say."""
     for number, option in enumerate(usable, 1):
         for text in (*[warning.text for warning in option.warnings], option.measured_note):
             if text:
-                console.print(Text(f"{number}: {one_line(text)}", style="dim"))
+                yield f"{number}: {one_line(text)}"
+    for option in found.options:
+        if option.is_refused:
+            yield f"✗ {_name(option.model)}"
+            yield from _reasons(option)
     for note in found.notes:
-        console.print(Text(f"· {one_line(note)}", style="dim"))
+        yield f"· {one_line(note)}"
     if found.n_header_bytes:
-        console.print(Text(f"· {_size(found.n_header_bytes)} of headers were read from the Hub.", style="dim"))
+        yield f"· {_size(found.n_header_bytes)} of headers were read from the Hub."
+    if any(option.reported for option in usable):
+        yield "· Reported to work together, in models.toml: by llama.cpp (A), another project (B), somebody (C)."
 
 
-def _write_reasons(console: Console, option: DraftOption) -> None:
+def _reasons(option: DraftOption) -> Iterator[str]:
     for reason in option.verdict.reasons:
-        console.print(f"  {reason.rule}: {one_line(reason.text)}")
+        yield f"  {reason.rule}: {one_line(reason.text)}"
         if option.is_refused and reason.hint:
-            console.print(f"    {one_line(reason.hint)}")
+            yield f"    {one_line(reason.hint)}"
     if not option.is_refused:
         for warning in option.warnings:
-            console.print(f"  mind the {warning.rule}: {one_line(warning.text)}")
+            yield f"  mind the {warning.rule}: {one_line(warning.text)}"
 
 
 def _speed_lines(option: DraftOption) -> list[str]:
@@ -192,8 +212,9 @@ def _speed_lines(option: DraftOption) -> list[str]:
     elif option.prediction is not None:
         expected = option.prediction
         lines.append(
-            f"Predicted from sizes and memory bandwidth: {expected.plain_tokens_per_s:.0f} tokens/s without drafts, "
-            f"{expected.speedup:.1f} times that if {expected.acceptance:.0%} are accepted."
+            f"About {expected.plain_tokens_per_s:.0f} tokens/s without drafts, where memory is read at "
+            f"{expected.bandwidth / 1e9:.0f} GB/s; {expected.speedup:.1f} times that if {expected.acceptance:.0%} are "
+            "accepted. A forecast from sizes."
         )
         if expected.n_draft == 0:
             lines.append("Drafting is not expected to pay here; mode auto finds out, and steps aside.")
@@ -201,7 +222,14 @@ def _speed_lines(option: DraftOption) -> list[str]:
 
 
 def _next_step(target: ResolvedModel, best: DraftOption) -> str:
+    """A command to go on with; where the pair does not fit, what stands in the way."""
     names = one_line(shlex.join([target.exact_reference, "--draft", best.model.exact_reference]))
+    if best.plan is not None and not best.plan.fits:
+        return "The target does not fit this machine: take a smaller quantization, or a smaller model."
+    if best.plan is not None and not best.fits:
+        return (
+            "There is no room for a draft beside the target: take a smaller quantization of it, or a smaller context."
+        )
     if target.n_download_bytes or best.model.n_download_bytes:
         return f"Fetch them: localspec pull {names}"
     if best.measured is None:
@@ -213,20 +241,26 @@ def _fit(option: DraftOption) -> str:
     if option.plan is None:
         return "–"
     if option.fits:
-        return "✓ fits"
-    return "✗ no room beside it" if option.plan.fits else "✗ target too large"
+        return "✓"
+    return "✗ no room" if option.plan.fits else "✗ too large"
 
 
-def _predicted(option: DraftOption) -> str:
-    return "–" if option.prediction is None else f"{option.prediction.speedup:.1f} x"
+def _speed(option: DraftOption) -> str:
+    if option.measured is not None:
+        return f"{option.measured.speedup:.2f} x"
+    return "–" if option.prediction is None else f"about {option.prediction.speedup:.1f} x"
 
 
 def _measured(option: DraftOption) -> str:
     return "–" if option.measured is None else f"{option.measured.speedup:.2f} x"
 
 
+def _predicted(option: DraftOption) -> str:
+    return "–" if option.prediction is None else f"{option.prediction.speedup:.1f} x"
+
+
 def _weights(count: int) -> str:
-    return f"{count / 1e9:.2f} B" if count >= 10**9 else f"{count / 1e6:.0f} M"
+    return f"{count / 1e9:.2f} B" if count >= 999_500_000 else f"{count / 1e6:.0f} M"
 
 
 def _size(n_bytes: float) -> str:

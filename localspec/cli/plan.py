@@ -9,19 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from localspec.engine.requests import DEFAULT_N_CTX, KvType
-from localspec.errors import DoesNotFitError, UnsupportedModelError
+from localspec.errors import DoesNotFitError
 
 if TYPE_CHECKING:
     from localspec.memory.choice import Choice, ModelChoice
     from localspec.memory.estimate import DeviceBytes
     from localspec.memory.plan import Plan
     from localspec.models.header import GgufHeader
+    from localspec.models.library import LocalModel
 
 _MAX_INT: Final = 2**31 - 1
 _MAX_GIB: Final = 1_000_000
 
 
 def plan(
+    context: typer.Context,
     target: Annotated[
         str,
         typer.Option("--target", "-m", metavar="MODEL", help="A GGUF file, repo:QUANT on the Hub, or a known name."),
@@ -76,16 +78,22 @@ def plan(
     Exit codes: 0 it fits, 2 usage, 3 a model or the pair is refused, 4 it does not fit.
     """
     from localspec.cli.machine import machine_for
+    from localspec.cli.models import folders_of, found_models
     from localspec.memory.plan import plan as make_plan
     from localspec.models.hyperparameters import hyperparameters
-    from localspec.pairing.resolve import model_header
+    from localspec.pairing.resolve import resolve
 
-    headers = [_usable(model_header(name)) for name in (target, draft) if name is not None]
-    _refuse_strangers(headers)
-    n_ctx = ctx or min(hyperparameters(headers[0]).n_ctx_train or DEFAULT_N_CTX, DEFAULT_N_CTX)
+    def local() -> list[LocalModel]:
+        return found_models(folders_of(context))
+
+    ours = _usable(resolve(target, local=local).header)
+    theirs = _usable(resolve(draft, local=local).header) if draft is not None else None
+    if theirs is not None:
+        _refuse_strangers(ours, theirs)
+    n_ctx = ctx or min(hyperparameters(ours).n_ctx_train or DEFAULT_N_CTX, DEFAULT_N_CTX)
     made = make_plan(
-        headers[0],
-        headers[1:],
+        ours,
+        theirs,
         machine_for(gpu_memory),
         n_ctx=n_ctx,
         kv_type=kv_type.value if kv_type else None,
@@ -104,23 +112,20 @@ def plan(
 
 
 def _usable(header: GgufHeader) -> GgufHeader:
-    """Refuse what is no model that can write text. Without a tokenizer it can still be planned."""
-    from localspec.models.generative import NO_TOKENIZER, not_generative
+    """Refuse what is no model that can write text. Without a tokenizer it can still be planned, not without weights."""
+    from localspec.models.generative import refuse_unless_generative
 
-    problem = not_generative(header)
-    if problem is not None and problem != NO_TOKENIZER:
-        what, hint = problem
-        raise UnsupportedModelError(f"{header.path} {what}.", hint=hint)
+    refuse_unless_generative(header, incomplete_ok=bool(header.tensors))
     return header
 
 
-def _refuse_strangers(headers: list[GgufHeader]) -> None:
+def _refuse_strangers(target: GgufHeader, draft: GgufHeader) -> None:
     """A pair whose vocabularies differ cannot run, whatever fits."""
     from localspec.models.compat import require_compatible
     from localspec.models.vocabulary import read_vocabulary
 
-    if len(headers) == 2 and all(read_vocabulary(header) is not None for header in headers):
-        require_compatible(headers[0], headers[1])
+    if read_vocabulary(target) is not None and read_vocabulary(draft) is not None:
+        require_compatible(target, draft)
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------------

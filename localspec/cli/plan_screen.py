@@ -82,7 +82,7 @@ def _bar(load: DeviceLoad) -> Text:
         filled = end
     bar.append(_FREE * (_BAR_CELLS - filled))
     bar.stylize("red" if load.missing_bytes else "green")
-    free = f"{_gib(load.used_bytes)} of {_gib(load.device.free_bytes)} free"
+    free = f"takes {_gib(load.used_bytes)} of {_gib(load.device.free_bytes)} free"
     missing = f", {_gib(load.missing_bytes)} too little" if load.missing_bytes else ""
     return Text.assemble(bar, f"  {one_line(load.device.name)}: {free}{missing}")
 

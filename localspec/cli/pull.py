@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localspec.cli.fetching import Judged, Wanted, download, judge, locate
+from localspec.cli.fetching import Judged, Wanted, download, judge
 from localspec.errors import UsageError
 from localspec.printable import printable
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from localspec.hub.client import Hub
     from localspec.hub.remote_model import RemoteModel
     from localspec.models.references import Reference
+    from localspec.models.registry import Registry
 
 
 def pull(
@@ -58,17 +59,17 @@ def pull(
             raise UsageError("--search goes with neither --list nor --draft.", hint="Search first, then list or pull.")
         _show_found(Hub(), " ".join(references), as_json=as_json)
         return
+    registry = load_registry()
     if list_only:
         if draft is not None:
             raise UsageError(
                 "--list and --draft contradict each other.", hint="Name the repository of the draft alone."
             )
-        registry = load_registry()
         _show_lists(Hub(), [parse_reference(text, registry) for text in references], as_json=as_json)
         return
     hub = Hub()
-    models = [_wanted(hub, text) for text in references]
-    drafts = [_wanted(hub, draft)] if draft is not None else []
+    models = [_wanted(hub, text, registry) for text in references]
+    drafts = [_wanted(hub, draft, registry)] if draft is not None else []
     pairs = [judge(hub, target, each) for target in models for each in drafts]
     everything = [*models, *drafts]
     paths = download(hub, everything, shlex.join(["localspec", "pull", *(each.text for each in everything)]))
@@ -84,11 +85,20 @@ def pull(
     sys.stdout.flush()
 
 
-def _wanted(hub: Hub, text: str) -> Wanted:
-    wanted = locate(text, hub, prefers_cache=False)
-    if wanted.remote is None and wanted.path is not None and not wanted.path.is_file():
-        raise UsageError(f"{wanted.path} is no model on the Hub, and no file.", hint="Such as owner/name-GGUF:Q4_K_M.")
-    return wanted
+def _wanted(hub: Hub, text: str, registry: Registry) -> Wanted:
+    """What the Hub has now; offline, what is in the cache."""
+    from localspec.models.references import FileReference, parse_reference
+
+    reference = parse_reference(text, registry)
+    if isinstance(reference, FileReference):
+        if not reference.path.is_file():
+            raise UsageError(
+                f"{reference.path} is no model on the Hub, and no file.", hint="Such as owner/name-GGUF:Q4_K_M."
+            )
+        return Wanted(text, None, reference.path)
+    if hub.is_offline and (path := hub.cached(reference)) is not None:
+        return Wanted(text, None, path)
+    return Wanted(text, hub.find(reference))
 
 
 def _model(wanted: Wanted, path: Path) -> dict[str, Any]:

@@ -76,6 +76,20 @@ def select(
     return Selection(settings, spec, params, "\n".join(filter(None, notices)))
 
 
+def select_without_pair(
+    config: Path | None, pair: PairOptions, sampling: SamplingOptions, other_flags: Mapping[str, Any]
+) -> tuple[Settings, SamplingParams]:
+    """What holds for any pair: neither what an entry of the configuration says of one, nor what was tuned for one.
+
+    Raises:
+        UsageError: a value that cannot be used.
+    """
+    numbers, texts = _sampling_flags(sampling)
+    shared = {name: getattr(pair, name) for name in _SHARED_FLAGS}
+    settings = load_settings(config or _existing_config_file(), os.environ, {**shared, **numbers, **other_flags})
+    return settings, SamplingParams(**{**settings.sampling.given(), **texts})
+
+
 def _existing_config_file() -> Path | None:
     try:
         return config_file() if config_file().exists() else None
@@ -116,11 +130,11 @@ class _Files:
 def _files(name: str | None, options: PairOptions, settings: Settings) -> tuple[_Files, str]:
     """Which files to load, and what to tell the user about the choice."""
     if options.target is not None:
-        target, draft = local_pair(options.target, options.draft)
+        target, draft = local_pair(options.target, options.draft, settings.models_dir)
         return _Files(target.stem, target, draft), ""
     if name in settings.pairs:
         entry = settings.pairs[name]
-        return _Files(name, *local_pair(entry.target, entry.draft)), ""
+        return _Files(name, *local_pair(entry.target, entry.draft, settings.models_dir)), ""
     demo = demo_files()
     notice = (
         "" if name == DEMO else "No pair was chosen: this is the demo pair, SmolLM2-135M. Name yours with --target."

@@ -12,13 +12,14 @@ Every name that becomes a part of a path was checked before: repositories here, 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from huggingface_hub import DeleteCacheStrategy, scan_cache_dir, try_to_load_from_cache
+from huggingface_hub import DeleteCacheStrategy, scan_cache_dir
 from huggingface_hub.errors import CacheNotFound
 from huggingface_hub.file_download import repo_folder_name
 
@@ -118,9 +119,7 @@ class HubCache:
             names = sorted(each.relative_to(folder).as_posix() for each in folder.rglob("*") if each.is_file())
             files = set_of(file, names) if file is not None else pick(file_sets(names), quantization)
             if files is not None:
-                found = try_to_load_from_cache(repo, files.names[0], cache_dir=self.root, revision=commit)
-                if isinstance(found, str):
-                    return Path(found)
+                return folder / files.names[0]
         return None
 
     def remove(self, repo: str, files: Sequence[str] | None) -> int:
@@ -142,6 +141,8 @@ class HubCache:
             if folder.exists():
                 raise HubError(f"{folder} is damaged.", hint="Look into the folder, and delete it by hand.")
             return 0
+        # Commits are looked for in all repositories, and a copy of this one may have the same.
+        cache = dataclasses.replace(cache, repos=frozenset(found))
         partial = [each for each in cache.incomplete_files if each.file_path.parent.parent == found[0].repo_path]
         chosen = {
             file

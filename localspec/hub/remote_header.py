@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -14,7 +14,7 @@ from localspec.hub.remote_model import RemoteFile, RemoteModel
 from localspec.hub.session import Session, in_time
 from localspec.models.gguf import parse_header
 from localspec.models.header import GgufHeader
-from localspec.models.split import merge_parts
+from localspec.models.split import merge_parts, tensors_alone
 
 __all__ = ["RemoteHeader", "read_remote_header"]
 
@@ -53,7 +53,7 @@ def _headers(readers: Sequence[_RangedFile]) -> list[GgufHeader]:
         return [first]
     threads = ThreadPoolExecutor(_N_AT_ONCE)
     try:
-        return [first, *threads.map(_RangedFile.tensors, readers[1:])]
+        return [first, *threads.map(lambda reader: tensors_alone(reader.header()), readers[1:])]
     finally:
         threads.shutdown(wait=False, cancel_futures=True)
 
@@ -70,12 +70,6 @@ class _RangedFile:
     def header(self) -> GgufHeader:
         path = PurePosixPath(self._model.repo, self._file.name)
         return parse_header(path, self._file.n_bytes, self._read)
-
-    def tensors(self) -> GgufHeader:
-        """Of a later part nothing else counts, and what else it holds may be large."""
-        header = self.header()
-        kept = {key: value for key, value in header.metadata.items() if key.startswith("split.")}
-        return replace(header, metadata=kept)
 
     def _read(self, offset: int, n_bytes: int) -> bytes:
         end = min(offset + min(n_bytes, MAX_PIECE_BYTES), self._file.n_bytes)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from localspec.errors import HubError
 from localspec.hub.quantizations import FileSet, file_sets
+from localspec.models.references import is_repository
 from localspec.printable import one_line
 
 __all__ = ["RemoteFile", "RemoteModel", "RepoSummary", "Repository", "is_commit", "repositories", "repository"]
@@ -23,7 +24,6 @@ _MAX_FILES: Final = 5_000
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _GIT_ID: Final = re.compile(r"[0-9a-f]{40}")
-_REPOSITORY: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,95}/[A-Za-z0-9_][A-Za-z0-9_.-]{0,95}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ def repositories(answer: Any) -> list[RepoSummary]:
             found = _Found.model_validate(entry)
         except ValidationError:
             continue
-        if _REPOSITORY.fullmatch(found.id):
+        if is_repository(found.id):
             summaries.append(_summary(found))
     return summaries
 

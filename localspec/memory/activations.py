@@ -94,7 +94,7 @@ class Activations:
         if state is None:
             return 0
         if "ssm_in" in matrices:  # convolved input, twice as part of the state's input, and the result
-            values = 3 * conv + matrices["ssm_out"][0] + self._shape.n_embd
+            values = 3 * conv + matrices.get("ssm_out", (0,))[0] + self._shape.n_embd
         else:  # a copy of the convolution's input for each state that is kept
             values = conv * (1 + context.n_snapshots * state.can_roll_back)
         return values * context.n_tokens * _F32

@@ -67,12 +67,12 @@ _NOMINAL_GB_S: Final = {
 }
 
 
-def predicted_tokens_per_s(active_weight_bytes: int, kv_bytes: int, bandwidth: float) -> float:
-    """The speed that memory allows: `active_weight_bytes` are those that one token uses (the experts it is sent to).
+def most_tokens_per_s(read_bytes: int, bandwidth: float) -> float:
+    """The speed that memory allows where each token reads `read_bytes`: weights that it uses, and KV cache.
 
     An upper bound, rarely reached: 60 to 90 % of it is usual, less where the processor has not enough arithmetic.
     """
-    return bandwidth / max(1, active_weight_bytes + kv_bytes)
+    return bandwidth / max(1, read_bytes)
 
 
 def gpu_bandwidths() -> tuple[float | None, ...]:

@@ -40,7 +40,7 @@ class ModelChoice:
 
 @dataclass(frozen=True, slots=True)
 class DeviceLoad:
-    """A device with what a choice takes there. `n_missing_bytes`: 0 where it fits."""
+    """A device with what a choice takes there. `missing_bytes`: 0 where it fits."""
 
     device: MemoryDevice
     target: DeviceBytes

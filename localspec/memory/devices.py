@@ -58,8 +58,3 @@ def host_memory() -> MemoryDevice:
     if limit is not None:
         total, free = min(total, limit.total_bytes), min(free, limit.free_bytes)
     return MemoryDevice("system memory", total, free)
-
-
-def available_host_bytes() -> int:
-    """System memory that can be taken without swapping."""
-    return host_memory().free_bytes

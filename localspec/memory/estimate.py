@@ -20,7 +20,7 @@ from localspec.memory.weights import weights_of
 from localspec.models.header import GgufHeader
 from localspec.models.hyperparameters import hyperparameters
 
-__all__ = ["ContextShape", "DeviceBytes", "Footprint", "ModelMemory", "estimate", "least_kv_bytes"]
+__all__ = ["ContextShape", "DeviceBytes", "Footprint", "ModelMemory", "least_kv_bytes"]
 
 _HOST: Final = -1
 # With several GPUs, batches go through them like through a pipeline, and each input is there so many times
@@ -67,17 +67,6 @@ class ModelMemory:
         return self.host.total_bytes + sum(each.total_bytes for each in self.gpus)
 
 
-def estimate(
-    header: GgufHeader, context: ContextShape, *, n_gpu_layers: int = -1, gpu_free_bytes: Sequence[int] = ()
-) -> ModelMemory:
-    """What a model with one context takes; `n_gpu_layers` -1: all. `gpu_free_bytes`: of each GPU, decides the split.
-
-    Raises:
-        ModelFileError: the header lacks a number that is needed, or holds an impossible one.
-    """
-    return Footprint(header).memory(context, n_gpu_layers=n_gpu_layers, gpu_free_bytes=gpu_free_bytes)
-
-
 def least_kv_bytes(header: GgufHeader, n_ctx: int, kv_type: str) -> int:
     """A lower bound of the cache for one sequence: what it takes exactly, or 0 where that is not certain.
 
@@ -93,7 +82,11 @@ def least_kv_bytes(header: GgufHeader, n_ctx: int, kv_type: str) -> int:
 
 
 class Footprint:
-    """One model's parts, for many estimates."""
+    """One model's parts, for many estimates.
+
+    Raises:
+        ModelFileError: the header lacks a number that is needed, or holds an impossible one.
+    """
 
     def __init__(self, header: GgufHeader) -> None:
         self.header = header
@@ -108,7 +101,7 @@ class Footprint:
     def memory(
         self, context: ContextShape, *, n_gpu_layers: int = -1, gpu_free_bytes: Sequence[int] = ()
     ) -> ModelMemory:
-        """As `estimate`."""
+        """What it takes with one context; `n_gpu_layers` -1: all. `gpu_free_bytes` of each GPU decide the split."""
         n_layers = self.shape.n_layers_all + 1
         n_on_gpu = (n_layers if n_gpu_layers < 0 else min(n_gpu_layers, n_layers)) if gpu_free_bytes else 0
         places = _places(n_layers, n_on_gpu, gpu_free_bytes)

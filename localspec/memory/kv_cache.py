@@ -10,21 +10,14 @@ from typing import Final
 
 from localspec.memory.context_shape import ContextShape
 from localspec.models.hyperparameters import Hyperparameters, Layer
+from localspec.models.tensor_types import TENSOR_TYPES
 
 __all__ = ["CELL_PADDING", "KV_BLOCKS", "cells", "kv_layer_bytes", "kv_type_problem", "padded"]
 
 CELL_PADDING: Final = 256
-# Elements and bytes of a block of each cache type (ggml's block layouts).
-KV_BLOCKS: Final = {
-    "f32": (1, 4),
-    "f16": (1, 2),
-    "bf16": (1, 2),
-    "q8_0": (32, 34),
-    "q5_1": (32, 24),
-    "q5_0": (32, 22),
-    "q4_1": (32, 20),
-    "q4_0": (32, 18),
-}
+_KV_TYPES: Final = frozenset(["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"])
+# Elements and bytes of a block of each cache type.
+KV_BLOCKS: Final = {name: (length, n_bytes) for name, length, n_bytes in TENSOR_TYPES.values() if name in _KV_TYPES}
 _STATE_VALUE_BYTES: Final = 4  # always f32
 
 

@@ -4,16 +4,16 @@ The rules, in order:
 1. The context is as large as was asked for. A smaller one is offered, never chosen.
 2. The target is whole on the GPU before anything is spent on a draft; if an F16 cache is in the way, with a Q8_0 one.
 3. A target that does not fit there whole has as many layers there as fit, and no draft model beside it.
-4. The draft model is the largest of those offered that fits beside that, whole. What was measured goes before size.
+4. The draft model goes beside that whole, with a Q8_0 cache at need, or not at all. In which quantization it comes was
+   chosen before (`pairing.quantizations`).
 5. Without a GPU everything is in system memory, by the same rules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from pathlib import PurePath
 from typing import Final
 
 from localspec.errors import UsageError
@@ -70,7 +70,7 @@ class Plan:
 
 def plan(
     target: GgufHeader,
-    drafts: Sequence[GgufHeader],
+    draft: GgufHeader | None,
     machine: Machine,
     *,
     n_ctx: int,
@@ -78,26 +78,23 @@ def plan(
     draft_kv_type: str | None = None,
     n_gpu_layers: int | None = None,
     margin: Margin | None = None,
-    measured: Mapping[PurePath | None, float] | None = None,
 ) -> Plan:
-    """Plan a target with one of `drafts` (one draft model in several quantizations), or without.
+    """Plan a target, with `draft` if there is one and room for it.
 
-    Types and layers that are None are chosen; -1 layers are all. `measured`: tokens per second with a draft, by the
-    path in its header, and without any by None; the fastest that fits goes before the largest.
+    Types and layers that are None are chosen; -1 layers are all.
 
     Raises:
         ModelFileError: a header lacks a number that is needed.
         UsageError: a cache type that was asked for is impossible for the model.
     """
-    planner = _Planner(target, drafts, machine, n_ctx, kv_type, draft_kv_type, n_gpu_layers, margin or Margin())
-    return planner.plan(measured or {})
+    return _Planner(target, draft, machine, n_ctx, kv_type, draft_kv_type, n_gpu_layers, margin or Margin()).plan()
 
 
 class _Planner:
     def __init__(
         self,
         target: GgufHeader,
-        drafts: Sequence[GgufHeader],
+        draft: GgufHeader | None,
         machine: Machine,
         n_ctx: int,
         kv_type: str | None,
@@ -110,17 +107,14 @@ class _Planner:
         self._n_ctx = n_ctx
         self._n_gpu_layers = n_gpu_layers
         self._target = Footprint(target)
-        # Largest first; of the same size, the order given.
-        self._drafts = sorted(map(Footprint, drafts), key=lambda each: -each.weights.total_bytes)
+        self._draft = Footprint(draft) if draft is not None else None
         self._kv_types = _possible(self._target, kv_type)
-        self._draft_kv_type = draft_kv_type
-        for draft in self._drafts:
-            _possible(draft, draft_kv_type)
+        self._draft_kv_types = _possible(self._draft, draft_kv_type) if self._draft is not None else ()
         self._reasons: list[str] = []
 
-    def plan(self, measured: Mapping[PurePath | None, float]) -> Plan:
+    def plan(self) -> Plan:
         alone = self._best_target()
-        choice = self._with_draft(alone, measured) if self._drafts else alone
+        choice = self._with_draft(alone, self._draft) if self._draft is not None else alone
         return Plan(choice, tuple(self._reasons), tuple(self._alternatives(choice, alone)))
 
     # --- the target ---------------------------------------------------------------------------------------------------
@@ -176,6 +170,26 @@ class _Planner:
 
     # --- the draft ----------------------------------------------------------------------------------------------------
 
+    def _with_draft(self, alone: Choice, draft: Footprint) -> Choice:
+        if not alone.fits:
+            return alone
+        if self._is_partly_on_gpu(alone):
+            self._reasons.append("No draft model: it would take layers of the target off the GPU.")
+            return alone
+        pair = self._beside(alone, draft)
+        if not pair.fits:
+            self._reasons.append(
+                f"No draft model: beside the target, {draft.header.path.name} lacks {_gib(pair.missing_bytes)}."
+            )
+            return alone
+        self._reasons.append(f"{draft.header.path.name} fits beside it.")
+        return pair
+
+    def _beside(self, alone: Choice, draft: Footprint) -> Choice:
+        """A target with the draft, whose cache has the widest type that fits, else the narrowest."""
+        choices = [self._of_draft(alone, draft, kv_type) for kv_type in self._draft_kv_types]
+        return next((each for each in choices if each.fits), choices[-1])
+
     def _of_draft(self, alone: Choice, draft: Footprint, kv_type: str) -> Choice:
         """The draft whole beside the target: on the GPU if there is one, else in system memory."""
         context = ContextShape(alone.n_ctx, kv_type, n_outputs=_N_DRAFT_OUTPUTS)
@@ -184,47 +198,6 @@ class _Planner:
         memory = draft.memory(context, gpu_free_bytes=free)
         return replace(alone, draft=ModelChoice(draft.header.path, kv_type, memory))
 
-    def _with_draft(self, alone: Choice, measured: Mapping[PurePath | None, float]) -> Choice:
-        if not alone.fits:
-            return alone
-        if self._is_partly_on_gpu(alone):
-            self._reasons.append("No draft model: it would take layers of the target off the GPU.")
-            return alone
-        choices = self._with_drafts(alone)
-        fitting = [each for each in choices if each.fits]
-        if not fitting:
-            least = min(choices, key=lambda each: each.missing_bytes)
-            self._reasons.append(
-                f"No draft model: beside the target, the nearest to fit ({_draft_name(least)}) lacks "
-                f"{_gib(least.missing_bytes)}."
-            )
-            return alone
-        if any(_draft_path(each) in measured for each in fitting):
-            return self._fastest(alone, fitting, measured)
-        self._reasons.append(
-            f"{_draft_name(fitting[0])} is the largest draft that leaves the target and its context whole."
-            if len(self._drafts) > 1
-            else f"{_draft_name(fitting[0])} fits beside it."
-        )
-        return fitting[0]
-
-    def _with_drafts(self, alone: Choice) -> list[Choice]:
-        """A target with each of the drafts, the largest first."""
-        return [self._fitting_draft(alone, draft) for draft in self._drafts]
-
-    def _fastest(self, alone: Choice, fitting: Sequence[Choice], measured: Mapping[PurePath | None, float]) -> Choice:
-        """The fastest of what fits and was measured; without a draft model too, if that was."""
-        known = [each for each in (alone, *fitting) if _draft_path(each) in measured]
-        fastest = max(known, key=lambda each: measured[_draft_path(each)])
-        what = _draft_name(fastest) or "Without a draft model, it"
-        self._reasons.append(f"{what} was measured fastest: {measured[_draft_path(fastest)]:.1f} tokens/s.")
-        return fastest
-
-    def _fitting_draft(self, alone: Choice, draft: Footprint) -> Choice:
-        """With the widest cache type of the draft that fits, else with the narrowest."""
-        choices = [self._of_draft(alone, draft, kv_type) for kv_type in _possible(draft, self._draft_kv_type)]
-        return next((each for each in choices if each.fits), choices[-1])
-
     # --- alternatives -------------------------------------------------------------------------------------------------
 
     def _alternatives(self, choice: Choice, alone: Choice) -> list[Alternative]:
@@ -232,20 +205,29 @@ class _Planner:
         if choice.draft is not None:
             text = f"without a draft model (prompt lookup only): frees {_gib(choice.total_bytes - alone.total_bytes)}"
             found.append(Alternative(Change.NO_DRAFT, text, alone))
-        if alone.fits and not self._is_partly_on_gpu(alone):
-            found += [self._other_draft(alone, draft) for draft in self._drafts if not _has_draft(choice, draft)]
+        elif self._draft is not None and alone.fits:
+            found += self._price_of_draft(alone, self._draft)
         found += self._other_kv_types(choice)
-        found += self._draft_for_layers(alone)
         found += self._other_contexts(choice)
         if self._machine.gpus and not choice.fits:
             found += self._without_gpus()
         return found
 
-    def _other_draft(self, alone: Choice, draft: Footprint) -> Alternative:
-        other = self._fitting_draft(alone, draft)
-        takes = f"{draft.header.path.name} as the draft: takes {_gib(other.total_bytes - alone.total_bytes)}"
-        lacks = "" if other.fits else f", {_gib(other.missing_bytes)} more than there is"
-        return Alternative(Change.DRAFT, takes + lacks, other)
+    def _price_of_draft(self, alone: Choice, draft: Footprint) -> list[Alternative]:
+        """Of one that was left out: what it would take, or how many layers of a target that is not whole on the GPU."""
+        name = draft.header.path.name
+        if not self._is_partly_on_gpu(alone):
+            other = self._beside(alone, draft)
+            taken, missing = _gib(other.total_bytes - alone.total_bytes), _gib(other.missing_bytes)
+            text = f"{name} as the draft: takes {taken}, {missing} more than there is"
+            return [Alternative(Change.DRAFT, text, other)]
+        n_before = alone.target.memory.n_gpu_layers
+        for n in range(n_before, -1, -1):
+            other = self._beside(self._of_target(alone.target.kv_type, n), draft)
+            if other.fits:
+                text = f"{name} as the draft: {n_before - n} layers of the target fewer on the GPU"
+                return [Alternative(Change.FEWER_LAYERS, text, other)]
+        return []
 
     def _other_kv_types(self, choice: Choice) -> list[Alternative]:
         """Smaller caches of the target, where it is not the user who chose."""
@@ -263,10 +245,10 @@ class _Planner:
                 if other.total_bytes >= choice.total_bytes:
                     continue
                 gain = f"frees {_gib(choice.total_bytes - other.total_bytes)}"
-            if self._drafts and choice.draft is None and choice.fits and not self._is_partly_on_gpu(choice):
-                with_draft = next((each for each in self._with_drafts(other) if each.fits), None)
-                if with_draft is not None:
-                    other, gain = with_draft, f"leaves room for {_draft_name(with_draft)} as the draft"
+            if self._draft is not None and choice.draft is None and choice.fits and not self._is_partly_on_gpu(choice):
+                pair = self._beside(other, self._draft)
+                if pair.fits:
+                    other, gain = pair, f"leaves room for {self._draft.header.path.name} as the draft"
             price = "a small loss of precision" if kv_type == "q8_0" else "a loss of precision that shows"
             found.append(Alternative(Change.KV_TYPE, f"a {kv_type} cache: {gain}; {price}", other))
         return found
@@ -274,18 +256,6 @@ class _Planner:
     def _is_partly_on_gpu(self, choice: Choice) -> bool:
         """Only because not more fits, not because it was asked for."""
         return bool(self._machine.gpus) and self._n_gpu_layers is None and not choice.is_target_whole_on_gpu
-
-    def _draft_for_layers(self, alone: Choice) -> list[Alternative]:
-        """What a draft on the GPU would cost a target that is not whole there."""
-        if not self._drafts or not alone.fits or not self._is_partly_on_gpu(alone):
-            return []
-        draft, n_before = self._drafts[-1], alone.target.memory.n_gpu_layers
-        for n in range(n_before, -1, -1):
-            other = self._fitting_draft(self._of_target(alone.target.kv_type, n), draft)
-            if other.fits:
-                text = f"{_draft_name(other)} as the draft: {n_before - n} layers of the target fewer on the GPU"
-                return [Alternative(Change.FEWER_LAYERS, text, other)]
-        return []
 
     def _without_gpus(self) -> list[Alternative]:
         """A small card may be too small even to help: llama.cpp lends it weights for large batches."""
@@ -332,10 +302,9 @@ class _Planner:
         """The same with another context or cache type."""
         target = choice.target
         alone = self._of_target(kv_type or target.kv_type, target.memory.n_gpu_layers, n_ctx)
-        if choice.draft is None:
+        if choice.draft is None or self._draft is None:
             return alone
-        draft = next(each for each in self._drafts if _has_draft(choice, each))
-        return self._of_draft(alone, draft, choice.draft.kv_type)
+        return self._of_draft(alone, self._draft, choice.draft.kv_type)
 
     def _largest_context(self, choose: Callable[[int], Choice], below: int) -> Choice | None:
         """The largest context that fits, in steps of the cache's padding, below a limit."""
@@ -383,18 +352,6 @@ def _possible(footprint: Footprint, wanted: str | None) -> tuple[str, ...]:
             raise UsageError(f"{name} cannot have a {wanted} cache: {problem}.", hint="f16 works for every model.")
         return (wanted,)
     return tuple(kv_type for kv_type in _KV_TYPES if not kv_type_problem(footprint.shape, kv_type))
-
-
-def _has_draft(choice: Choice, draft: Footprint) -> bool:
-    return choice.draft is not None and choice.draft.path == draft.header.path
-
-
-def _draft_path(choice: Choice) -> PurePath | None:
-    return choice.draft.path if choice.draft else None
-
-
-def _draft_name(choice: Choice) -> str:
-    return choice.draft.name if choice.draft else ""
 
 
 def _gib(n_bytes: int) -> str:

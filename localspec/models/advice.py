@@ -17,7 +17,9 @@ from localspec.models.quantization import n_bits
 
 __all__ = ["PairWarning", "warnings_for"]
 
-# Above a third of the target's reading per token, a draft must be accepted nearly always to pay.
+# Drafting pays where a drafted token is accepted more often than the share of the target's reading that it costs
+# (Leviathan et al., "Fast Inference from Transformers via Speculative Decoding", 2023, corollary 3.9). From which share
+# on that is doubtful enough to say is a rule of thumb: a third of the tokens is accepted in most texts.
 _LARGE_DRAFT: Final = 1 / 3
 _FEW_BITS: Final = 4
 
@@ -45,10 +47,18 @@ class PairWarning:
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    header: GgufHeader
     described: ModelDescription
     template: str
     words: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """`n_ctx`: the tokens of context that it is meant for; 0: unknown."""
+
+    target: _Model
+    draft: _Model
+    n_ctx: int
 
 
 def warnings_for(target: GgufHeader, draft: GgufHeader, n_ctx: int | None = None) -> tuple[PairWarning, ...]:
@@ -56,16 +66,16 @@ def warnings_for(target: GgufHeader, draft: GgufHeader, n_ctx: int | None = None
 
     `n_ctx` is the context that it is meant for; None: the target's own. What a header does not say warns of nothing.
     """
-    ours, theirs = _model(target), _model(draft)
-    found = [warning for rule in _RULES for warning in rule(ours, theirs)]
-    return (*found, *_short_context(ours, theirs, n_ctx), *_few_bits(ours, theirs))
+    ours = _model(target)
+    pair = _Pair(ours, _model(draft), n_ctx or ours.described.n_ctx_train)
+    return tuple(warning for rule in _RULES for warning in rule(pair))
 
 
 def _model(header: GgufHeader) -> _Model:
     template = header.metadata.get("tokenizer.chat_template")
     texts = [header.metadata.get(f"general.{key}") for key in ("name", "finetune", "basename")]
     words = re.split(r"[^a-z0-9]+", " ".join(text for text in texts if isinstance(text, str)).lower())
-    return _Model(header, describe(header), template if isinstance(template, str) else "", frozenset(words))
+    return _Model(describe(header), template if isinstance(template, str) else "", frozenset(words))
 
 
 def _answers(model: _Model) -> bool:
@@ -75,18 +85,19 @@ def _answers(model: _Model) -> bool:
     return bool(model.words & _TUNED_WORDS) or bool(model.template)
 
 
-def _base_draft(target: _Model, draft: _Model) -> Iterator[PairWarning]:
-    if _answers(target) and not _answers(draft) and "draft" not in draft.words:
+def _base_draft(pair: _Pair) -> Iterator[PairWarning]:
+    if _answers(pair.target) and not _answers(pair.draft) and "draft" not in pair.draft.words:
         text = "the draft is a base model under a target that was tuned to answer, so fewer drafts will be accepted"
         yield PairWarning("tuning", "instruct", "base", text)
 
 
-def _other_template(target: _Model, draft: _Model) -> Iterator[PairWarning]:
-    if not target.template or not draft.template or target.template.split() == draft.template.split():
+def _other_template(pair: _Pair) -> Iterator[PairWarning]:
+    templates = pair.target.template, pair.draft.template
+    if not all(templates) or templates[0].split() == templates[1].split():
         return
-    ours, theirs = (set(_MARKER.findall(model.template)) for model in (target, draft))
+    ours, theirs = (set(_MARKER.findall(template)) for template in templates)
     if ours == theirs:
-        values = _digest(target.template), _digest(draft.template)
+        values = _digest(templates[0]), _digest(templates[1])
         text = "their chat templates differ in wording only, which seldom matters"
     else:
         values = _some(ours - theirs), _some(theirs - ours)
@@ -102,18 +113,19 @@ def _digest(text: str) -> str:
     return f"sha256 {hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
-def _other_family(target: _Model, draft: _Model) -> Iterator[PairWarning]:
-    families = target.described.family, draft.described.family
+def _other_family(pair: _Pair) -> Iterator[PairWarning]:
+    families = pair.target.described.family, pair.draft.described.family
     if not all(families) or families[0] == families[1] or any({*families} <= group for group in _SAME_TRAINING):
         return
     text = "they come from different training families, so they agree less often"
     yield PairWarning("family", *families, text)
 
 
-def _large_draft(target: _Model, draft: _Model) -> Iterator[PairWarning]:
-    ours, theirs = _bytes_per_token(target.described), _bytes_per_token(draft.described)
-    if ours and theirs and theirs > _LARGE_DRAFT * ours:
-        text = f"the draft reads {theirs / ours:.0%} of what the target reads per token, so drafting costs much time"
+def _large_draft(pair: _Pair) -> Iterator[PairWarning]:
+    ours, theirs = _bytes_per_token(pair.target.described), _bytes_per_token(pair.draft.described)
+    if ours and theirs > _LARGE_DRAFT * ours:
+        pays = "cannot pay" if theirs >= ours else "pays only where a larger share of its tokens is accepted"
+        text = f"the draft reads {theirs / ours:.0%} of what the target reads per token: drafting {pays}"
         yield PairWarning("size", f"{ours / 2**20:,.1f} MiB", f"{theirs / 2**20:,.1f} MiB", text)
 
 
@@ -124,36 +136,25 @@ def _bytes_per_token(model: ModelDescription) -> float:
     return model.n_weight_bytes * model.n_active_parameters / model.n_parameters
 
 
-def _experts(target: _Model, draft: _Model) -> Iterator[PairWarning]:
-    model = target.described
-    if model.n_experts:
+def _experts(pair: _Pair) -> Iterator[PairWarning]:
+    if pair.target.described.n_experts:
         text = "several tokens in one pass use more of the target's experts than one does, so verifying costs more"
-        values = f"{model.n_experts_used or '?'} of {model.n_experts} experts", _experts_of(draft.described)
-        yield PairWarning("experts", *values, text)
+        yield PairWarning("experts", _experts_of(pair.target.described), _experts_of(pair.draft.described), text)
 
 
 def _experts_of(model: ModelDescription) -> str:
     return f"{model.n_experts_used or '?'} of {model.n_experts} experts" if model.n_experts else "none"
 
 
-_RULES: Final[tuple[Callable[[_Model, _Model], Iterator[PairWarning]], ...]] = (
-    _base_draft,
-    _other_template,
-    _other_family,
-    _large_draft,
-    _experts,
-)
-
-
-def _short_context(target: _Model, draft: _Model, n_ctx: int | None) -> Iterator[PairWarning]:
-    wanted, trained = n_ctx or target.described.n_ctx_train, draft.described.n_ctx_train
-    if 0 < trained < wanted:
+def _short_context(pair: _Pair) -> Iterator[PairWarning]:
+    trained = pair.draft.described.n_ctx_train
+    if 0 < trained < pair.n_ctx:
         text = f"the draft was trained on {trained:,} tokens of context; beyond that its drafts are worth little"
-        yield PairWarning("context", f"{wanted:,}", f"{trained:,}", text)
+        yield PairWarning("context", f"{pair.n_ctx:,}", f"{trained:,}", text)
 
 
-def _few_bits(target: _Model, draft: _Model) -> Iterator[PairWarning]:
-    labels = target.described.quantization, draft.described.quantization
+def _few_bits(pair: _Pair) -> Iterator[PairWarning]:
+    labels = pair.target.described.quantization, pair.draft.described.quantization
     few = ["target" if number == 0 else "draft" for number, label in enumerate(labels) if _is_coarse(label)]
     if few:
         who = " and ".join(few)
@@ -164,3 +165,14 @@ def _few_bits(target: _Model, draft: _Model) -> Iterator[PairWarning]:
 def _is_coarse(quantization: str) -> bool:
     bits = n_bits(quantization)
     return bits is not None and bits < _FEW_BITS
+
+
+_RULES: Final[tuple[Callable[[_Pair], Iterator[PairWarning]], ...]] = (
+    _base_draft,
+    _other_template,
+    _other_family,
+    _large_draft,
+    _experts,
+    _short_context,
+    _few_bits,
+)

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from localspec.models.model_folders import ModelFolder, Place
+from localspec.models.model_folders import ModelFolder, Place, repo_of_cache_folder
 from localspec.models.quantization import quantization_in_name
-from localspec.models.references import is_repository
 from localspec.models.split import part_names, part_number, without_part
 
 __all__ = ["FoundModel", "scan"]
@@ -137,7 +136,7 @@ def _any_layout(folder: ModelFolder) -> Iterator[FoundModel]:
             continue
         path, names = found
         parents = path.relative_to(folder.path).parts
-        if parents and parents[0].startswith("models--") and folder.place is Place.LLAMA_CPP:
+        if folder.place is Place.LLAMA_CPP and parents and repo_of_cache_folder(parents[0]) is not None:
             continue  # read as a Hub cache
         repo = "/".join(parents) if folder.place is Place.LM_STUDIO and len(parents) == 2 else None
         for parts in _models_in(names):
@@ -149,13 +148,13 @@ def _any_layout(folder: ModelFolder) -> Iterator[FoundModel]:
 
 def _hub_cache(folder: ModelFolder) -> Iterator[FoundModel]:
     try:
-        names = sorted(name for name in os.listdir(folder.path) if name.startswith("models--"))  # noqa: PTH208
+        names = sorted(os.listdir(folder.path))  # noqa: PTH208
     except OSError as error:
         yield _stopped(folder, f"the folder cannot be searched: {error.strerror or error}")
         return
     for name in names:
-        repo = name.removeprefix("models--").replace("--", "/")
-        if is_repository(repo):
+        repo = repo_of_cache_folder(name)
+        if repo is not None:
             yield from _cached_repo(folder, folder.path / name, repo)
 
 

@@ -83,7 +83,7 @@ def _read(path: Path) -> tuple[HeaderSummary, bool]:
         lasts = not isinstance(error.__cause__, OSError)  # permissions change without the file
         return HeaderSummary(problem=_encodable(error.message), hint=_encodable(error.hint)), lasts
     fingerprint = None if vocabulary is None else fingerprint_of(vocabulary)
-    return HeaderSummary(describe(header), fingerprint, "" if refusal is None else refusal[0]), True
+    return HeaderSummary(describe(header), fingerprint, "" if refusal is None else refusal.what), True
 
 
 class HeaderCache:

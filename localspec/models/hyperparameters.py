@@ -33,8 +33,6 @@ class Layer:
     has_cache: bool
     is_sliding: bool
     is_recurrent: bool
-    n_ff: int
-    n_ff_expert: int
     n_experts_used: int
 
 
@@ -64,18 +62,13 @@ class Hyperparameters:
     n_embd: int
     layers: tuple[Layer, ...]
     n_layers_ahead: int
-    n_shared_kv_layers: int
     sliding_window: int
-    n_experts: int
-    n_ff_shared: int
     kv_rank: int
     mla_key_length: int
     mla_value_length: int
     indexer_key_length: int
     recurrent: RecurrentState | None
     n_embd_per_layer: int
-    rope_dimensions: int
-    rope_base: float
 
     @property
     def n_layers_all(self) -> int:
@@ -104,9 +97,6 @@ def hyperparameters(header: GgufHeader) -> Hyperparameters:
     n_layers, n_embd = n_all - n_ahead, keys.number("embedding_length")
     heads = keys.per_layer("attention.head_count", n_all, 0)
     heads_kv = keys.per_layer("attention.head_count_kv", n_all, heads)
-    widths = keys.per_layer("feed_forward_length", n_all, 0)
-    expert_widths = keys.per_layer("expert_feed_forward_length", n_all, 0)
-    n_experts = keys.number("expert_count", 0)
     used = keys.per_layer("expert_used_count", n_all, 0)
     head_length = n_embd // heads[0] if heads[0] else 0
     key = keys.number("attention.key_length", head_length) if heads[0] else 0
@@ -114,21 +104,21 @@ def hyperparameters(header: GgufHeader) -> Hyperparameters:
     sliding_key = keys.number("attention.key_length_swa", key)
     sliding_value = keys.number("attention.value_length_swa", value)
     mla_key, mla_value = keys.number("attention.key_length_mla", 0), keys.number("attention.value_length_mla", 0)
-    recurs = _recurrent_layers(keys, n_layers, heads_kv, widths)
+    feeds = _feed_forward_alone(keys, n_all)
+    recurs = _recurrent_layers(keys, n_layers, heads_kv, feeds)
     window, slides = _sliding_layers(keys, n_layers, recurs)
-    n_shared = _shared_kv_layers(keys, n_all)
+    n_own_cache = n_all - _shared_kv_layers(keys, n_all)
     architecture = header.architecture
+    has_both = architecture in layer_kinds.BOTH_IN_EACH_LAYER
     layers = tuple(
         Layer(
             n_heads=heads[i],
             n_heads_kv=heads_kv[i],
             key_length=sliding_key if slides[i] else key,
             value_length=sliding_value if slides[i] else value,
-            has_cache=_attends(architecture, recurs[i], widths[i]) and i < n_all - n_shared,
+            has_cache=(has_both or not (recurs[i] or feeds[i])) and i < n_own_cache,
             is_sliding=slides[i],
             is_recurrent=recurs[i],
-            n_ff=widths[i],
-            n_ff_expert=expert_widths[i] or (widths[i] if n_experts else 0),
             n_experts_used=used[i],
         )
         for i in range(n_layers)
@@ -141,18 +131,13 @@ def hyperparameters(header: GgufHeader) -> Hyperparameters:
         n_embd=n_embd,
         layers=layers,
         n_layers_ahead=n_ahead,
-        n_shared_kv_layers=n_shared,
         sliding_window=window,
-        n_experts=n_experts,
-        n_ff_shared=keys.number("expert_shared_feed_forward_length", 0),
         kv_rank=keys.number("attention.kv_lora_rank", 0),
         mla_key_length=mla_key,
         mla_value_length=mla_value,
         indexer_key_length=keys.number("attention.indexer.key_length", 0),
         recurrent=_state(keys, n_embd, heads[0], key) if any(recurs) else None,
         n_embd_per_layer=keys.number("embedding_length_per_layer_input", 0),
-        rope_dimensions=keys.number("rope.dimension_count", key),
-        rope_base=keys.decimal("rope.freq_base", 10_000.0),
     )
 
 
@@ -173,11 +158,6 @@ class _Keys:
                 )
             return default
         return self._checked(key, value)
-
-    def decimal(self, key: str, default: float) -> float:
-        """A number that may have a fraction."""
-        value = self.header.metadata.get(f"{self.architecture}.{key}")
-        return float(value) if isinstance(value, int | float) else default
 
     def per_layer(self, key: str, n_layers: int, default: int | list[int]) -> list[int]:
         """One count for each layer, from one for all or a list of them."""
@@ -221,20 +201,21 @@ def _shared_kv_layers(keys: _Keys, n_all: int) -> int:
     return keys.number("attention.shared_kv_layers", 0) if keys.architecture == "gemma4" else 0
 
 
-def _attends(architecture: str, is_recurrent: bool, n_ff: int) -> bool:
-    if architecture in layer_kinds.BOTH_IN_EACH_LAYER:
-        return True
-    return not is_recurrent and not (architecture in layer_kinds.BY_FEED_FORWARD and n_ff)
+def _feed_forward_alone(keys: _Keys, n_all: int) -> list[bool]:
+    """Layers that neither attend nor recur."""
+    if keys.architecture not in layer_kinds.BY_FEED_FORWARD:
+        return [False] * n_all
+    return [width > 0 for width in keys.per_layer("feed_forward_length", n_all, 0)]
 
 
-def _recurrent_layers(keys: _Keys, n_layers: int, heads_kv: list[int], widths: list[int]) -> list[bool]:
+def _recurrent_layers(keys: _Keys, n_layers: int, heads_kv: list[int], feeds: list[bool]) -> list[bool]:
     architecture = keys.architecture
     if architecture in layer_kinds.ONLY_RECURRENT | layer_kinds.BOTH_IN_EACH_LAYER:
         return [True] * n_layers
     if architecture in layer_kinds.BY_KV_HEADS:
         return [n == 0 for n in heads_kv[:n_layers]]
     if architecture in layer_kinds.BY_FEED_FORWARD:
-        return [n == 0 and width == 0 for n, width in zip(heads_kv[:n_layers], widths, strict=False)]
+        return [n == 0 and not feed for n, feed in zip(heads_kv[:n_layers], feeds, strict=False)]
     if architecture in layer_kinds.BY_INTERVAL:
         listed = keys.flags("attention.recurrent_layers", n_layers)
         interval = keys.number("full_attention_interval", layer_kinds.BY_INTERVAL[architecture])

@@ -17,9 +17,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from localspec.models.references import is_repository
 from localspec.paths import data_dir
 
-__all__ = ["ModelFolder", "Place", "model_folders"]
+__all__ = ["ModelFolder", "Place", "model_folders", "repo_of_cache_folder"]
 
 _OLLAMA_SERVICE: Final = Path("/usr/share/ollama/.ollama/models")  # where Ollama's installer for Linux puts them
 
@@ -74,6 +75,13 @@ def model_folders(models_dir: Path | None = None, environ: Mapping[str, str] | N
     for folder in others:
         unique.setdefault(folder.path, folder)
     return [ModelFolder(Place.OWN, models_dir or data_dir() / "models"), *unique.values()]
+
+
+def repo_of_cache_folder(name: str) -> str | None:
+    """The repository that a folder in the Hub's cache belongs to: owner/name of models--owner--name; None: to none."""
+    kind, _, rest = name.partition("--")
+    repo = rest.replace("--", "/")
+    return repo if kind == "models" and is_repository(repo) else None
 
 
 def _named(environ: Mapping[str, str], variable: str) -> Path | None:

@@ -9,11 +9,19 @@ from typing import Final
 
 from localspec.models.header import GgufHeader
 from localspec.models.split import without_part
+from localspec.models.tensor_types import TENSOR_TYPES
 
-__all__ = ["n_bits", "quantization_in_name", "quantization_of", "without_quantization"]
+__all__ = [
+    "FILE_TYPES",
+    "main_tensor_type",
+    "n_bits",
+    "quantization_in_name",
+    "quantization_of",
+    "without_quantization",
+]
 
 # `general.file_type`, by llama.cpp's numbers.
-_FILE_TYPES: Final = {
+FILE_TYPES: Final = {
     0: "F32",
     1: "F16",
     2: "Q4_0",
@@ -51,6 +59,16 @@ _FILE_TYPES: Final = {
     40: "Q1_0",
     41: "Q2_0",
 }
+# Mixes whose name is not that of their main type with an ending (`llama_ftype_get_default_type` in llama-quant.cpp);
+# Q8_K, which llama.cpp never stores, is Unsloth's word for Q8_0 with more.
+_MAIN_TYPES: Final = {
+    "IQ2_S": "iq2_xs",
+    "IQ2_M": "iq2_s",
+    "IQ3_XS": "iq3_s",
+    "IQ3_M": "iq3_s",
+    "Q8_K": "q8_0",
+}
+_TYPES: Final = {name.upper(): name for name, _, _ in TENSOR_TYPES.values()} | _MAIN_TYPES
 _IN_NAME: Final = re.compile(
     r"(?:^|[-._])((?:UD-)?(?:BF16|FP?(?:16|32)|(?:MX|NV)FP4(?:_MOE)?|I?Q\d(?:_[A-Z0-9]+)+|TQ\d_\d))(?=$|[-._])",
     re.IGNORECASE,
@@ -66,14 +84,16 @@ def quantization_of(header: GgufHeader) -> str:
     if not header.tensors:
         return ""
     said = header.metadata.get("general.file_type")
-    label = _FILE_TYPES.get(said % 1024, "") if isinstance(said, int) else ""  # 1024 marks one that was guessed
+    label = FILE_TYPES.get(said % 1024, "") if isinstance(said, int) else ""  # 1024 marks one that was guessed
+    kind = main_tensor_type(label)
     if not label:
         n_weights: Counter[str] = Counter()
         for tensor in header.tensors:
             n_weights[tensor.type_name] += tensor.n_elements
-        label = n_weights.most_common(1)[0][0].upper()
+        kind = n_weights.most_common(1)[0][0]
+        label = kind.upper()
     named = quantization_in_name(header.path.name)
-    return named if named is not None and _base(named) == _base(label) else label
+    return named if named is not None and main_tensor_type(named) == kind else label
 
 
 def quantization_in_name(name: str) -> str | None:
@@ -102,7 +122,8 @@ def n_bits(quantization: str) -> int | None:
     return None
 
 
-def _base(label: str) -> str:
-    """What mixes of one kind share: Q4_K of Q4_K_M and UD-Q4_K_XL."""
-    plain = label.removeprefix("UD-")
-    return re.sub(r"_(?:XXS|XS|S|M|L|XL|MOE)$", "", plain)
+def main_tensor_type(quantization: str) -> str:
+    """The type of most weights, as in `TENSOR_TYPES`: "q4_K" of Q4_K_M and UD-Q4_K_XL; "" for an unknown name."""
+    words = quantization.removeprefix("UD-").split("_")
+    shorter = ("_".join(words[:n]) for n in range(len(words), 0, -1))
+    return next((_TYPES[name] for name in shorter if name in _TYPES), "")

@@ -20,13 +20,22 @@ from localspec.errors import UsageError
 if TYPE_CHECKING:
     from localspec.models.registry import Registry
 
-__all__ = ["FileReference", "HubReference", "Reference", "RegistryReference", "is_repository", "parse_reference"]
+__all__ = [
+    "NAME_PATTERN",
+    "QUANTIZATION_PATTERN",
+    "FileReference",
+    "HubReference",
+    "Reference",
+    "RegistryReference",
+    "is_repository",
+    "parse_reference",
+]
 
 _MAX_CHARACTERS: Final = 4096
 _PART: Final = r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?"
 _REPOSITORY: Final = re.compile(f"{_PART}/{_PART}")
-_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,95}")
-_QUANTIZATION: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
+NAME_PATTERN: Final = r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,95}"  # of a model in models.toml
+QUANTIZATION_PATTERN: Final = r"[A-Za-z0-9_-]{1,40}"
 _WEB_ADDRESS: Final = re.compile(
     r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/+([^/\s?#:]+/[^/\s?#:]+)"
     r"(?:/(?:blob|resolve|tree|raw)/[^/]+/?([^?#]*))?/*(?:[?#].*)?"
@@ -137,7 +146,7 @@ def _hub_reference(text: str) -> HubReference:
 
 def _registry_reference(text: str) -> RegistryReference:
     name, quantization = _with_quantization(text)
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(NAME_PATTERN, name):
         raise UsageError(f"{text[:200]!r} names no model.", hint=_FORMS)
     return RegistryReference(name, quantization)
 
@@ -146,7 +155,7 @@ def _with_quantization(text: str) -> tuple[str, str | None]:
     name, colon, quantization = text.partition(":")
     if not colon:
         return name, None
-    if not _QUANTIZATION.fullmatch(quantization):
+    if not re.fullmatch(QUANTIZATION_PATTERN, quantization):
         raise UsageError(
             f"{text[:200]!r} has no quantization after the colon.", hint="Such as Q4_K_M, or leave the colon out."
         )

@@ -30,7 +30,13 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from localspec.errors import ConfigError, UsageError
-from localspec.models.references import HubReference, RegistryReference, is_repository
+from localspec.models.references import (
+    NAME_PATTERN,
+    QUANTIZATION_PATTERN,
+    HubReference,
+    RegistryReference,
+    is_repository,
+)
 from localspec.models.toml_lines import line_of
 from localspec.paths import config_dir
 
@@ -60,8 +66,8 @@ def _from_list(value: object) -> object:
 
 
 _Text = Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")]
-_Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,95}$")]
-_Quantization = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,40}$", to_upper=True)]
+_Name = Annotated[str, StringConstraints(pattern=f"^{NAME_PATTERN}$")]
+_Quantization = Annotated[str, StringConstraints(pattern=f"^{QUANTIZATION_PATTERN}$", to_upper=True)]
 _Repository = Annotated[_Text, BeforeValidator(_repository)]
 _File = Annotated[_Text, BeforeValidator(_file)]
 _Texts = Annotated[tuple[_Text, ...], BeforeValidator(_from_list)]

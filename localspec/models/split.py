@@ -12,7 +12,7 @@ from localspec.errors import ModelFileError
 from localspec.models.gguf import MAX_ENTRIES, read_header
 from localspec.models.header import GgufHeader, TensorInfo
 
-__all__ = ["merge_parts", "part_names", "part_number", "read_model", "without_part"]
+__all__ = ["merge_parts", "part_names", "part_number", "read_model", "tensors_alone", "without_part"]
 
 _PART: Final = re.compile(r"-(\d{5})-of-(\d{5})(?=\.gguf$)", re.IGNORECASE)
 _MAX_PARTS: Final = 1_000  # the largest models have about a hundred
@@ -67,11 +67,11 @@ def read_model(path: Path) -> GgufHeader:
             f"{path} has {n_parts} parts, of which {missing[0]}{more} {'are' if more else 'is'} missing.",
             hint=f"Fetch what is missing into {path.parent}.",
         )
-    return merge_parts([header, *(_tensors_alone(read_header(path.with_name(name))) for name in names[1:])])
+    return merge_parts([header, *(tensors_alone(read_header(path.with_name(name))) for name in names[1:])])
 
 
-def _tensors_alone(header: GgufHeader) -> GgufHeader:
-    """Of the other parts nothing else counts, and a thousand vocabularies would not fit into memory."""
+def tensors_alone(header: GgufHeader) -> GgufHeader:
+    """What counts of a later part. What else it holds may be large: a thousand vocabularies would fill the memory."""
     kept = {key: value for key, value in header.metadata.items() if key.startswith("split.")}
     return replace(header, metadata=kept)
 

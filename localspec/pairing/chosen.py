@@ -19,7 +19,7 @@ from localspec.printable import one_line
 if TYPE_CHECKING:
     from localspec.hub.remote_model import RemoteModel
 
-__all__ = ["ChosenPair", "Target", "entry_of", "pair_spec"]
+__all__ = ["ChosenPair", "Target", "entry_of", "pair_spec", "with_path"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,10 @@ class Target:
         is_it = loaded is not None and self.model.path is not None and self.model.path == loaded.target.path
         return replace(self, loaded=loaded if is_it else None)
 
+    def fetched(self, paths: Mapping[str, Path]) -> Target:
+        """The same where its file is here by now."""
+        return replace(self, model=with_path(self.model, paths))
+
 
 @dataclass(frozen=True, slots=True)
 class ChosenPair:
@@ -58,6 +62,13 @@ class ChosenPair:
     def plan(self) -> Plan | None:
         """Of both models."""
         return self.draft.plan if self.draft is not None else self.target.plan
+
+
+def with_path(model: ResolvedModel, fetched: Mapping[str, Path]) -> ResolvedModel:
+    """The same model where its file is here by now. `fetched`: paths by reference."""
+    if model.path is not None or model.remote is None or model.remote.reference not in fetched:
+        return model
+    return replace(model, path=fetched[model.remote.reference])
 
 
 def pair_spec(chosen: ChosenPair, settings: Settings, fetched: Mapping[str, Path]) -> PairSpec:
@@ -119,11 +130,14 @@ def _gpu_layers(choice: Choice | None, settings: Settings) -> int:
 
 
 def _path(model: ResolvedModel, fetched: Mapping[str, Path]) -> Path:
-    if model.path is not None:
-        return model.path
-    assert model.remote is not None
-    return fetched[model.remote.reference]
+    path = with_path(model, fetched).path
+    assert path is not None
+    return path
 
 
 def _reference(model: ResolvedModel) -> str:
-    return str(model.path.absolute()) if model.path is not None else model.exact_reference
+    """What names it in the configuration, which takes the name of a file on the Hub for a path."""
+    on_hub = model.remote.reference if model.remote is not None else ""
+    if model.path is not None and (not on_hub or on_hub.endswith(".gguf")):
+        return str(model.path.absolute())
+    return on_hub or model.exact_reference

@@ -77,6 +77,7 @@ class Downloads:
         self._rows: dict[str, Download] = {}
         self._models: dict[str, RemoteModel] = {}
         self._running: dict[str, tuple[threading.Event, threading.Thread]] = {}
+        self._again: set[str] = set()  # of those that stop
         self._is_closed = False
 
     @property
@@ -91,7 +92,9 @@ class Downloads:
         with self._lock:
             row = self._rows.get(reference)
             self._models[reference] = model
-            if row is None or row.can_resume or row.state is DownloadState.DONE:
+            if row is not None and row.state is DownloadState.STOPPING:
+                self._again.add(reference)
+            elif row is None or row.can_resume or row.state is DownloadState.DONE:
                 n_done = row.n_done_bytes if row else 0
                 self._rows[reference] = Download(reference, model.n_bytes, n_done_bytes=n_done)
             self._begin_waiting()
@@ -185,10 +188,11 @@ class Downloads:
             if path is not None:
                 row = replace(row, state=DownloadState.DONE, path=path, n_done_bytes=row.n_total_bytes)
             elif isinstance(error, DownloadCancelledError):
-                row = replace(row, state=DownloadState.STOPPED)
+                row = replace(row, state=DownloadState.WAITING if reference in self._again else DownloadState.STOPPED)
             else:
                 row = replace(row, state=DownloadState.FAILED, error=error)
             self._rows[reference] = row
             del self._running[reference]
+            self._again.discard(reference)
             self._begin_waiting()
         self.on_change()

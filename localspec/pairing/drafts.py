@@ -13,7 +13,7 @@ from localspec.memory.devices import Machine
 from localspec.memory.plan import Plan, plan
 from localspec.models.advice import PairWarning, warnings_for
 from localspec.models.compat import PairVerdict, Reason, Verdict, judge_pair
-from localspec.models.generative import NO_TOKENIZER, not_generative
+from localspec.models.generative import not_generative
 from localspec.models.header import GgufHeader
 from localspec.models.registry import RegisteredPair
 from localspec.pairing.prediction import Prediction, predict
@@ -116,7 +116,7 @@ def judge(
         return option  # vocabularies only: nothing to load
     made = plan(
         target.header,
-        [draft.header],
+        draft.header,
         conditions.machine,
         n_ctx=conditions.n_ctx,
         kv_type=conditions.kv_type,
@@ -137,7 +137,9 @@ def ranked(options: Iterable[DraftOption]) -> list[DraftOption]:
     def key(option: DraftOption) -> tuple[object, ...]:
         grade = _GRADES[option.reported.grade] if option.reported else len(_GRADES)
         known = -1 if option.measured else grade
-        return option.is_refused, not option.fits, known, -(option.speedup or 0.0), option.model.n_download_bytes
+        # To a tenth: a forecast is no more exact than that, and what is here costs no download.
+        speed = round(option.speedup or 0.0, 1)
+        return option.is_refused, not option.fits, known, -speed, option.model.n_download_bytes
 
     return sorted(options, key=key)
 
@@ -146,10 +148,10 @@ def _verdict(target: GgufHeader, draft: GgufHeader) -> PairVerdict:
     """That of the vocabularies, unless one of the files is no model that could take part. Weights need not be there."""
     for header, role in ((target, "target"), (draft, "draft")):
         problem = not_generative(header)
-        if problem is not None and problem != NO_TOKENIZER and header.tensors:
-            what, hint = problem
-            values = (what, "") if role == "target" else ("", what)
-            reason = Reason("kind of model", *values, f"the {role} {header.path.name} {what}", hint)
+        if problem is not None and not problem.is_incomplete:
+            values = (problem.what, "") if role == "target" else ("", problem.what)
+            text = f"the {role} {header.path.name} {problem.what}"
+            reason = Reason("kind of model", *values, text, problem.hint)
             return PairVerdict(Verdict.REFUSED, (reason,))
     return judge_pair(target, draft)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from localspec.errors import HubUnreachableError, LocalspecError, ModelError, OfflineError
 from localspec.models.description import describe
 from localspec.models.library import LocalModel
+from localspec.models.model_folders import repo_of_cache_folder
 from localspec.models.references import HubReference
 from localspec.models.registry import Candidate, RegisteredPair, Registry
 from localspec.models.split import read_model
@@ -80,10 +81,10 @@ def registered_name(target: ResolvedModel, registry: Registry) -> str | None:
 
 
 def repo_in_cache(path: Path | None) -> str | None:
-    """The repository of a file in the Hub's cache, from the name of its folder: models--owner--name."""
+    """The repository of a file in the Hub's cache, from the name of its folder."""
     for part in reversed(path.parts if path is not None else ()):
-        if part.startswith("models--") and part.count("--") == 2:
-            return part.removeprefix("models--").replace("--", "/")
+        if repo := repo_of_cache_folder(part):
+            return repo
     return None
 
 

@@ -33,12 +33,12 @@ def fitted(spec: PairSpec, machine: Machine, given: Collection[str]) -> tuple[Pa
     if not machine.gpus or not _SET_BY_USER.isdisjoint(given) or spec.target.unpacked_from is not None:
         return spec, ""
     target = read_model(spec.target.path)
-    drafts = [read_model(spec.draft.path)] if spec.draft else []
-    if any(not_generative(header) is not None for header in (target, *drafts)):
+    draft = read_model(spec.draft.path) if spec.draft else None
+    if any(header is not None and not_generative(header) is not None for header in (target, draft)):
         return spec, ""  # the loader says what it is instead
     made = plan(
         target,
-        drafts,
+        draft,
         machine,
         n_ctx=spec.n_ctx or min(describe(target).n_ctx_train or DEFAULT_N_CTX, DEFAULT_N_CTX),
         kv_type=spec.target.kv_type.value if "kv_type" in given else None,

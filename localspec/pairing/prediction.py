@@ -67,13 +67,14 @@ class ModelTraffic:
 class Prediction:
     """`speedup` is against `plain_tokens_per_s`, with drafts of `n_draft` tokens of which `acceptance` are accepted.
 
-    `n_draft` 0: drafting is not expected to pay, and the speedup is 1.
+    `n_draft` 0: drafting is not expected to pay, and the speedup is 1. `bandwidth`: of the target, in bytes per second.
     """
 
     plain_tokens_per_s: float
     speedup: float
     n_draft: int
     acceptance: float
+    bandwidth: float
 
 
 def assumed_acceptance(target_parameters: int, draft_parameters: int) -> float:
@@ -96,15 +97,15 @@ def predict(target: ModelTraffic, draft: ModelTraffic | None, acceptance: float 
     """
     plain_s = target.pass_s(1)
     if draft is None:
-        return Prediction(1 / plain_s, 1.0, 0, 0.0)
+        return Prediction(1 / plain_s, 1.0, 0, 0.0, target.bandwidth)
     if acceptance is None:
         acceptance = assumed_acceptance(target.n_parameters, draft.n_parameters)
-    best = Prediction(1 / plain_s, 1.0, 0, acceptance)
+    best = Prediction(1 / plain_s, 1.0, 0, acceptance, target.bandwidth)
     for n_draft in range(1, MAX_DRAFT_LENGTH + 1):
         step_s = target.pass_s(n_draft + 1) + n_draft * draft.pass_s(1)
         speedup = _tokens_per_step(acceptance, n_draft) * plain_s / step_s
         if speedup > best.speedup:
-            best = Prediction(1 / plain_s, speedup, n_draft, acceptance)
+            best = Prediction(1 / plain_s, speedup, n_draft, acceptance, target.bandwidth)
     return best
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
+from localspec.memory.plan import plan
 from localspec.models.header import GgufHeader
-from localspec.models.quantization import n_bits
+from localspec.models.quantization import main_tensor_type, n_bits
 from localspec.models.references import HubReference
 from localspec.models.split import read_model
 from localspec.pairing.drafts import Conditions, DraftOption, Place, judge
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from localspec.hub.client import Hub
     from localspec.hub.remote_model import RemoteModel
 
-__all__ = ["best_quantization", "quantization_options"]
+__all__ = ["best_quantization", "quantization_options", "smaller_targets"]
 
 # A draft in 16 bits reads twice as much as in 8, and is hardly accepted more often.
 _MOST_BITS: Final = 8
@@ -49,6 +49,20 @@ def quantization_options(
     return options
 
 
+def smaller_targets(
+    target: ResolvedModel, remote: Sequence[RemoteModel], conditions: Conditions
+) -> list[tuple[str, int]]:
+    """Quantizations of a target that would fit whole, the largest first: their labels and bytes."""
+    found = []
+    for model in sorted(remote, key=lambda each: -each.n_bytes):
+        if model.n_bytes >= target.n_weight_bytes or not model.quantization:
+            continue
+        made = plan(_resized(target.header, model), None, conditions.machine, n_ctx=conditions.n_ctx)
+        if made.fits and (made.choice.is_target_whole_on_gpu or not conditions.machine.gpus):
+            found.append((model.quantization, model.n_bytes))
+    return found
+
+
 def best_quantization(options: Iterable[DraftOption]) -> DraftOption | None:
     """What was measured to be fastest; else the largest of up to 8 bits that fits beside the whole target.
 
@@ -70,7 +84,7 @@ def _bits(option: DraftOption) -> int | None:
 def _resized(header: GgufHeader, model: RemoteModel) -> GgufHeader:
     """The same tensors in another quantization, with sizes in proportion."""
     factor = max(0, model.n_bytes - header.data_offset) / max(1, sum(tensor.n_bytes for tensor in header.tensors))
-    kind = _tensor_type(model.quantization)
+    kind = main_tensor_type(model.quantization)
     tensors = tuple(
         replace(tensor, n_bytes=round(tensor.n_bytes * factor), type_name=kind or tensor.type_name)
         for tensor in header.tensors
@@ -78,9 +92,3 @@ def _resized(header: GgufHeader, model: RemoteModel) -> GgufHeader:
     metadata = {key: value for key, value in header.metadata.items() if key != "general.file_type"}
     path = PurePosixPath(model.repo) / model.files[0].name
     return replace(header, path=path, metadata=metadata, tensors=tensors, file_size=model.n_bytes)
-
-
-def _tensor_type(quantization: str) -> str:
-    """The type of most tensors: "q4_K" of Q4_K_M and UD-Q4_K_XL."""
-    plain = re.sub(r"^UD-|_(?:XXS|XS|S|M|L|XL)$", "", quantization)
-    return plain.lower().replace("_k", "_K") if plain.startswith("Q") else quantization.lower()

@@ -5,12 +5,17 @@ The forms are those of `models/references.py`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+from localspec.errors import UsageError
 from localspec.models.header import GgufHeader
-from localspec.models.references import FileReference, Reference, parse_reference
+from localspec.models.library import LocalModel, model_named
+from localspec.models.quantization import quantization_in_name
+from localspec.models.references import FileReference, HubReference, Reference, parse_reference
 from localspec.models.registry import Registry, load_registry
 from localspec.models.split import read_model
 
@@ -18,7 +23,7 @@ if TYPE_CHECKING:
     from localspec.hub.client import Hub
     from localspec.hub.remote_model import RemoteModel
 
-__all__ = ["ResolvedModel", "model_header", "resolve"]
+__all__ = ["FindLocal", "ResolvedModel", "locate", "resolve", "resolve_reference"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,52 @@ class ResolvedModel:
         return 0 if self.path is not None or self.remote is None else self.remote.n_bytes
 
 
-def resolve(text: str, hub: Hub | None = None, registry: Registry | None = None) -> ResolvedModel:
+FindLocal: TypeAlias = Callable[[], Sequence[LocalModel]]
+"""Lists the models on this machine; asked only where a name might be one of theirs."""
+
+
+def locate(
+    text: str, hub: Hub | None = None, registry: Registry | None = None, local: FindLocal = lambda: ()
+) -> Path | HubReference:
+    """Where the model that a text names is: a file on this machine, or else what it is on the Hub.
+
+    What was downloaded is taken as it is, by whatever program: the Hub is not asked. A name is one of models.toml, or
+    as `localspec models` shows it.
+
+    Raises:
+        UsageError: the text names nothing that is known.
+    """
+    try:
+        reference = parse_reference(text, registry or load_registry())
+    except UsageError:
+        with suppress(UsageError):
+            found = model_named(local(), text)
+            if found.path is not None:
+                return found.path
+        raise
+    if isinstance(reference, FileReference):
+        return reference.path
+    return (hub or _hub()).cached(reference) or _of_another_program(reference, local()) or reference
+
+
+def _of_another_program(reference: HubReference, models: Sequence[LocalModel]) -> Path | None:
+    """A file of that repository which lies elsewhere, such as in LM Studio's folder."""
+    for model in models:
+        if model.repo is None or model.repo.lower() != reference.repo.lower() or not model.is_model:
+            continue
+        name = model.repo_file or (model.path.name if model.path else "")
+        if reference.file is not None:
+            is_meant = name == reference.file
+        else:
+            is_meant = reference.quantization in {None, quantization_in_name(name)}
+        if is_meant and model.path is not None:
+            return model.path
+    return None
+
+
+def resolve(
+    text: str, hub: Hub | None = None, registry: Registry | None = None, local: FindLocal = lambda: ()
+) -> ResolvedModel:
     """Find the model that a text names and read its header: from the file where there is one, else from the Hub.
 
     Raises:
@@ -66,25 +116,29 @@ def resolve(text: str, hub: Hub | None = None, registry: Registry | None = None)
         ModelError: the file, or the file on the Hub, is no model that can be read.
         HubError: it must be looked up on the Hub, and that failed.
     """
-    reference = parse_reference(text, registry or load_registry())
-    return resolve_reference(reference, text, hub)
+    hub = hub or _hub()
+    located = locate(text, hub, registry, local)
+    if isinstance(located, Path):
+        return ResolvedModel(text, read_model(located), located)
+    return _on_hub(located, text, hub)
 
 
 def resolve_reference(reference: Reference, text: str, hub: Hub | None = None) -> ResolvedModel:
     """As `resolve`, for a reference that was parsed."""
     if isinstance(reference, FileReference):
         return ResolvedModel(text, read_model(reference.path), reference.path)
-    from localspec.hub.client import Hub
-
-    hub = hub or Hub()
+    hub = hub or _hub()
     cached = hub.cached(reference)
-    if cached is not None:
-        return ResolvedModel(text, read_model(cached), cached)
+    return ResolvedModel(text, read_model(cached), cached) if cached is not None else _on_hub(reference, text, hub)
+
+
+def _on_hub(reference: HubReference, text: str, hub: Hub) -> ResolvedModel:
     remote = hub.find(reference)
     found = hub.header(remote)
     return ResolvedModel(text, found.header, None, remote, found.n_bytes_read)
 
 
-def model_header(text: str, *, hub: Hub | None = None) -> GgufHeader:
-    """The header of what a text names; raises as `resolve`."""
-    return resolve(text, hub).header
+def _hub() -> Hub:
+    from localspec.hub.client import Hub
+
+    return Hub()

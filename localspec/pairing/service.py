@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from localspec.config import Settings
 from localspec.engine.requests import DEFAULT_N_CTX, PairSpec
-from localspec.errors import EngineError, LocalspecError, ModelError
+from localspec.errors import EngineError, LocalspecError
 from localspec.memory.devices import Machine
 from localspec.memory.plan import plan
 from localspec.memory.reclaim import machine_without
 from localspec.models.demo import demo_files
 from localspec.models.description import describe
-from localspec.models.generative import not_generative
+from localspec.models.generative import refuse_unless_generative
 from localspec.models.header_cache import summarize
 from localspec.models.library import LocalModel, find_models
 from localspec.models.model_folders import Place as Folder
@@ -42,7 +42,6 @@ from localspec.pairing.targets import (
     registered_entries,
 )
 from localspec.pairing.traffic import Bandwidths, measured_bandwidths
-from localspec.printable import one_line
 
 if TYPE_CHECKING:
     from localspec.hub.client import Hub
@@ -108,6 +107,8 @@ class PairService:
             what = "One file" if n_broken == 1 else f"{n_broken} files"
             notes.append(f"{what} here cannot be read; `localspec models` says why.")
         here = self._machine()
+        if self._has_gpu_build is False:
+            notes.append("This llama.cpp is built for the CPU, so the graphics card is left out.")
         entries = local_entries(models, here, self._speeds(here), loaded)
         return Listing(tuple(entries), tuple(notes))
 
@@ -115,7 +116,7 @@ class PairService:
         """Targets of models.toml that are not here."""
         here = self._machine()
         entries = registered_entries(self._registry(), self._known_local(), here, self._speeds(here))
-        return Listing(tuple(entries), (here.note,) if here.note and not here.gpus else ())
+        return Listing(tuple(entries))
 
     def search(self, text: str) -> Listing:
         """What the Hub has under a name.
@@ -149,10 +150,7 @@ class PairService:
             HubError: it must be looked up on the Hub, and that failed.
         """
         model = self._resolved(entry, remote)
-        problem = not_generative(model.header)
-        if problem is not None:
-            what, hint = problem
-            raise ModelError(f"{one_line(model.name)} {what}.", hint=hint)
+        refuse_unless_generative(model.header)
         is_loaded = (
             loaded is not None and model.path is not None and model.path.resolve() == loaded.target.path.resolve()
         )
@@ -160,7 +158,7 @@ class PairService:
         conditions = self._conditions(model, here, loaded if is_loaded else None)
         made = plan(
             model.header,
-            [],
+            None,
             here,
             n_ctx=conditions.n_ctx,
             kv_type=conditions.kv_type,
@@ -283,7 +281,7 @@ class PairService:
         here = machine_without(self._engine_pid())
         if not here.gpus or self._supports_gpu():
             return here
-        return replace(here, gpus=(), unified=False, note="This llama.cpp is built for the CPU: no card is used.")
+        return replace(here, gpus=(), unified=False)
 
     def _supports_gpu(self) -> bool:
         with self._lock:

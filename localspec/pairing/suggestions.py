@@ -14,7 +14,7 @@ from localspec.pairing.sizes import guessed_bytes, guessed_parameters
 __all__ = ["Suggestion", "suggestions"]
 
 # For caches, compute buffers and a draft: headers say exactly, once a target is chosen.
-_SHARE_FOR_WEIGHTS: Final = 0.75
+_SHARE_FOR_WEIGHTS: Final = 0.85
 _MAX_SUGGESTIONS: Final = 12
 
 
@@ -37,7 +37,7 @@ class Suggestion:
 
 def suggestions(registry: Registry, local: Sequence[LocalModel], machine: Machine) -> list[Suggestion]:
     """The largest first, of each family the two largest; those with a reported pair before the others."""
-    memory = max((gpu.total_bytes for gpu in machine.gpus), default=machine.host.total_bytes)
+    memory = sum(gpu.total_bytes for gpu in machine.gpus) or machine.host.total_bytes
     here = {model.repo.lower() for model in local if model.repo}
     found = []
     for name, model in registry.models.items():

@@ -17,8 +17,10 @@ __all__ = ["Bandwidths", "measured_bandwidths", "traffic_of"]
 # A forecast for a chat of some length, not for a full context.
 _TYPICAL_CONTEXT: Final = 2048
 _FLOAT_BITS: Final = 16
-# For cards whose bandwidth nobody tells: that of the slowest with 8 GB that is still common (GDDR6 on 128 bits).
-_UNKNOWN_GPU: Final = 220e9
+# For cards whose bandwidth nobody tells, by the GiB that they have at most: that of a GeForce RTX 4060, 3060, 4060 Ti
+# and 3090 in bytes per second, by NVIDIA's pages.
+_USUAL_BANDWIDTHS: Final = ((8, 272e9), (12, 360e9), (16, 288e9))
+_LARGE_CARD: Final = 936e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +34,20 @@ class Bandwidths:
 def measured_bandwidths(machine: Machine, *, is_here: bool = True) -> Bandwidths:
     """Those of this machine: measured for system memory (under a second), by the driver's word for cards.
 
-    Cards that are not `is_here` are taken for slow ones; on a machine that shares its memory, they read it as fast.
+    Cards that are not `is_here` are taken for usual ones of their size; where memory is shared, they read it as fast.
     """
     from localspec.memory.bandwidth import gpu_bandwidths, measured_host_bandwidth
 
     host = measured_host_bandwidth()
-    unknown = host if machine.unified else _UNKNOWN_GPU
-    known = [bandwidth or unknown for bandwidth in gpu_bandwidths()] if is_here else []
-    n_gpus = len(machine.gpus)
-    return Bandwidths(host, (*known, *[unknown] * n_gpus)[:n_gpus])
+    usual = [host if machine.unified else _usual_bandwidth(gpu.total_bytes) for gpu in machine.gpus]
+    known = gpu_bandwidths() if is_here else ()
+    gpus = [known[i] if i < len(known) else None for i in range(len(usual))]
+    return Bandwidths(host, tuple(of_card or guess for of_card, guess in zip(gpus, usual, strict=True)))
+
+
+def _usual_bandwidth(n_bytes: int) -> float:
+    """Of a desktop card with so much memory."""
+    return next((speed for most_gib, speed in _USUAL_BANDWIDTHS if n_bytes <= most_gib * 2**30), _LARGE_CARD)
 
 
 def traffic_of(header: GgufHeader, choice: ModelChoice, n_ctx: int, bandwidths: Bandwidths) -> ModelTraffic:
@@ -49,10 +56,11 @@ def traffic_of(header: GgufHeader, choice: ModelChoice, n_ctx: int, bandwidths: 
     # One row of the embeddings is looked up; where they are the output too, all of them are read, there.
     has_output = any(tensor.name == "output.weight" for tensor in header.tensors)
     embeddings = sum(tensor.n_bytes for tensor in header.tensors if tensor.name == "token_embd.weight")
+    of_layers = sum(tensor.n_bytes for tensor in header.tensors if tensor.name == "per_layer_token_embd.weight")
     of_experts = sum(tensor.n_bytes for tensor in header.tensors if "_exps." in tensor.name)
-    unread = embeddings if has_output else 0
+    unread = of_layers + (embeddings if has_output else 0)
     memory = choice.memory
-    looked_up = embeddings if memory.n_gpu_layers else unread  # with layers on a card, so is the output
+    looked_up = of_layers + embeddings if memory.n_gpu_layers else unread  # with layers on a card, so is the output
     parts = [(gpu.weights_bytes, bandwidth) for gpu, bandwidth in zip(memory.gpus, bandwidths.gpus, strict=False)]
     if not memory.is_whole_on_gpu:
         parts.append((max(0, memory.host.weights_bytes - looked_up), bandwidths.host))

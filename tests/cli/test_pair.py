@@ -72,9 +72,9 @@ def online(pair: Pair, server: FakeHub) -> Pair:
 
 def test_one_pair_is_judged_in_words_and_by_the_exit_code(pair: Pair):
     said = pair("Big.gguf", "--draft", "Small.gguf", *CARD).stdout.decode()
-    assert "Small.gguf can draft for Big.gguf: identical." in said
+    assert "Small can draft for Big: identical." in said
     assert "Fits" in said
-    assert "Predicted" in said
+    assert "tokens/s without drafts, where memory is read at" in said
     said = pair("Big.gguf", "--draft", "Stranger.gguf", *CARD, code=3).stdout.decode()
     assert "cannot draft" in said
     assert "3,000" in said
@@ -216,3 +216,44 @@ def test_a_pair_by_name_is_downloaded_where_a_file_is_wanted(
     pair.variables["HF_HUB_OFFLINE"] = "1"
     assert pair(*files, *rest, command="generate").stdout == first.stdout
     assert "offline mode" in pair("--target", "tiny/S-GGUF:F32", *rest, command="generate", code=1).stderr.decode()
+
+
+def test_names_as_the_list_of_models_shows_them_and_files_of_other_programs(
+    pair: Pair, tmp_path: Path, tiny_models: TinyModels, monkeypatch: pytest.MonkeyPatch
+):
+    """A name from models.toml finds the file that LM Studio has of the same repository; so does its short name."""
+    root = tmp_path / "user"
+    folder = root / ".lmstudio" / "models" / "lmstudio-community" / "Meta-Llama-3.1-8B-Instruct-GGUF"
+    folder.mkdir(parents=True)
+    (folder / "Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf").symlink_to(tiny_models.target)
+    (folder / "Draft-Q4_K_M.gguf").symlink_to(tiny_models.draft)
+    pair.variables["HOME"] = str(root)
+    shown = json.loads(pair("--json", command="models").stdout)
+    names = {each["name"] for each in shown["models"]}
+    assert len(names) == 2
+    for name_ in ("llama-3.1-8b", "Meta-Llama-3.1-8B-Instruct-Q4_K_M", *names):
+        answer = pair.json(name_, "--draft", tiny_models.draft, "--ctx", 256)
+        assert answer["target"]["path"] is not None, name_
+        assert answer["target"]["download_bytes"] == 0
+    plan = json.loads(pair("--target", "llama-3.1-8b", "--ctx", 256, "--json", command="plan").stdout)
+    assert plan["fits"]
+    pair("--target", "llama-3.1-8b", "--ctx", 128, "--max-tokens", 2, "--raw", "x", command="generate")
+
+
+def test_what_does_not_fit_is_neither_picked_nor_fetched(pair: Pair, home: Path, folder: Path):
+    pair.variables["LOCALSPEC_MODELS_DIR"] = str(folder)
+    said = pair("Big.gguf", "--gpu-memory", 3, "--ctx", 4096, "--pick", "mine", code=4)
+    assert "does not fit beside" in said.stderr.decode()
+    assert "no room for a draft" in said.stdout.decode()
+    assert "localspec pull" not in said.stdout.decode()
+    assert not (home / "config" / "config.toml").exists()
+
+
+def test_a_quantization_that_fits_is_offered_for_a_target_that_does_not(online: Pair, server: FakeHub):
+    shown = online("owner/Big-GGUF:Q8_0", "--gpu-memory", 3, "--draft", "owner/Small-GGUF:Q8_0", "--ctx", 4096)
+    assert "Whole on this machine would be of owner/Big-GGUF: Q4_K_M (100 MB)" in shown.stdout.decode()
+
+
+def test_a_machine_that_is_not_here_is_not_measured(pair: Pair):
+    said = pair("Big.gguf", "--draft", "Small.gguf", "--gpu-memory", 24, "--measure", code=2)
+    assert "Leave one out" in said.stderr.decode()

@@ -148,7 +148,7 @@ def test_for_a_person(target: Path, draft: Path) -> None:
 def test_names_cannot_steer_the_terminal(target: Path) -> None:
     header = replace(read_header(target), path=PurePosixPath("owner/repo/evil\x1b[2J\nname.gguf"))
     written = io.StringIO()
-    write_plan(make_plan(header, [header], devices.machine(), n_ctx=4096), written)
+    write_plan(make_plan(header, header, devices.machine(), n_ctx=4096), written)
     assert "\x1b" not in written.getvalue()
     assert "evil\N{SYMBOL FOR ESCAPE}[2J name.gguf" in written.getvalue()
 

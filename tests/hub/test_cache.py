@@ -154,3 +154,18 @@ def test_a_damaged_folder_is_told(offline: Hub) -> None:
     with pytest.raises(HubError, match="damaged") as refused:
         offline.remove("o/r")
     assert "by hand" in refused.value.hint
+
+
+@pytest.mark.parametrize("files", [None, ["m-Q4_K_M.gguf", "sub/m-Q8_0.gguf"], ["m-Q4_K_M.gguf"]])
+def test_another_repository_with_the_same_commit_stays(
+    server: FakeHub, hub: Hub, models: list[RemoteModel], files: list[str] | None
+) -> None:
+    """As a copy of a repository has it: its commits are the same."""
+    server.add_files("a/copy", {"m-Q4_K_M.gguf": b"4" * 400})
+    server.add_files("z/copy", {"m-Q4_K_M.gguf": b"4" * 400})
+    for repo in ("a/copy", "z/copy"):
+        hub.download_all(hub.models(repo))
+    assert hub.remove("o/r", files) >= 400
+    for repo in ("a/copy", "z/copy"):
+        assert hub.cached(HubReference(repo)) is not None
+    assert hub.cached(HubReference("o/r", "Q4_K_M")) is None

@@ -155,6 +155,7 @@ def test_what_a_search_finds_is_kept_where_it_is_sound() -> None:
         "gguf": {"total": 135_000_000, "architecture": "llama", "context_length": 8192, "more": {}},
     }
     bad: list[Any] = [None, {}, {"id": "../../x"}, {"id": "o/r", "downloads": "many"}, {"id": "\x1b[2J/x"}, 5]
+    bad += [{"id": each} for each in ("o/r--x", "o/r..x", "o/r.")]  # no reference could name them
     (found,) = repositories([*bad, good])
     assert (found.repo, found.n_downloads, found.is_gated) == ("o/good", 7, True)
     assert (found.architecture, found.n_parameters, found.n_ctx_train) == ("llama", 135_000_000, 8192)

@@ -45,7 +45,7 @@ class Shape:
 
 
 def write_shape(path: Path, shape: Shape, weights: str = "f16", *, tokens: bool | list[str] = False) -> Path:
-    """Write the model, all matrices in the type `weights`. With `tokens` it has a vocabulary of the real size, or these."""
+    """Write the model, all matrices in the type `weights`. `tokens`: a vocabulary of the real size, or these."""
     entries = [g.entry("general.architecture", g.STRING, g.text(shape.architecture))]
     entries += [_entry(f"{shape.architecture}.{key}", value) for key, value in shape.values.items()]
     entries += (

@@ -6,12 +6,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from localspec.engine.requests import KvType
 from localspec.errors import ModelFileError
 from localspec.memory.context_shape import ContextShape
-from localspec.memory.estimate import Footprint, ModelMemory, estimate, least_kv_bytes
+from localspec.memory.estimate import Footprint, ModelMemory, least_kv_bytes
 from localspec.memory.kv_cache import KV_BLOCKS, kv_type_problem
 from localspec.models.gguf import read_header
 from localspec.models.header import GgufHeader, TensorInfo
@@ -61,6 +62,10 @@ def test_more_context_never_costs_less(
     low, high = sorted((some, more))
     sizes = [footprints[name].memory(ContextShape(n, kv_type)).total_bytes for n in (low, high)]
     assert sizes[0] <= sizes[1]
+
+
+def test_every_cache_type_that_can_be_asked_for_has_a_size() -> None:
+    assert KV_BLOCKS.keys() == {kv_type.value for kv_type in KvType}
 
 
 @given(names, contexts)
@@ -156,7 +161,7 @@ def test_what_is_not_certain_refuses_nobody() -> None:
 
 
 def test_an_unknown_architecture_is_estimated_and_says_so() -> None:
-    memory = estimate(made_up("llama9", PLAIN), ContextShape(4096))
+    memory = Footprint(made_up("llama9", PLAIN)).memory(ContextShape(4096))
     assert not memory.is_exact
     assert memory.host.kv_bytes == 2 * 2 * 64 * 2 * 4096
 
@@ -182,10 +187,11 @@ tensors = st.builds(
     st.lists(tensors, max_size=6),
     st.integers(0, 5),
 )
+@example("qwen35", [TensorInfo("blk.0.ssm_in.weight", (64,), "f16", 0, 128)], 0)
 def test_no_tensor_table_breaks_it(architecture: str, table: list[TensorInfo], n_gpu_layers: int) -> None:
     header = made_up(architecture, PLAIN, tuple(table))
     try:
-        memory = estimate(header, ContextShape(4096), n_gpu_layers=n_gpu_layers, gpu_free_bytes=[0, GIB])
+        memory = Footprint(header).memory(ContextShape(4096), n_gpu_layers=n_gpu_layers, gpu_free_bytes=[0, GIB])
     except ModelFileError:
         return
     assert memory.total_bytes >= 0

@@ -94,7 +94,10 @@ def test_other_families(tmp_path: Path, ours: str | None, theirs: str, warns: bo
 def test_a_draft_that_is_not_much_smaller(tmp_path: Path) -> None:
     target = a_model(tmp_path, n_weights=30_000)
     assert "size" not in rules(target, a_model(tmp_path, n_weights=9_000))
-    assert "50%" in rules(target, a_model(tmp_path, n_weights=15_000))["size"].text
+    text = rules(target, a_model(tmp_path, n_weights=15_000))["size"].text
+    assert "50%" in text
+    assert "pays only" in text
+    assert "cannot pay" in rules(target, a_model(tmp_path, n_weights=30_000))["size"].text
 
 
 def test_experts_of_the_target(tmp_path: Path) -> None:
@@ -115,6 +118,13 @@ def test_fewer_than_four_bits(tmp_path: Path, ours: int, theirs: int, who: str) 
     target, draft = a_model(tmp_path, n_weights=100_000, file_type=ours), a_model(tmp_path, file_type=theirs)
     assert who in rules(target, draft)["quantization"].text
     assert "quantization" not in rules(a_model(tmp_path, file_type=2), a_model(tmp_path, file_type=30))
+
+
+def test_warnings_come_in_the_order_of_the_rules(tmp_path: Path) -> None:
+    target = a_model(tmp_path, n_weights=1_000, n_ctx=8_192, experts=(8, 2))
+    draft = a_model(tmp_path, "Other 1B Base", TURNS, file_type=10)
+    found = [warning.rule for warning in warnings_for(target, draft)]
+    assert found == ["tuning", "chat template", "family", "size", "experts", "context", "quantization"]
 
 
 def test_vocabularies_alone_and_written_models_give_no_error(tmp_path: Path) -> None:

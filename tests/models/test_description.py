@@ -5,7 +5,15 @@ import pytest
 from localspec.models.description import describe
 from localspec.models.gguf import read_header
 from localspec.models.header import GgufHeader
-from localspec.models.quantization import n_bits, quantization_in_name, quantization_of, without_quantization
+from localspec.models.quantization import (
+    FILE_TYPES,
+    main_tensor_type,
+    n_bits,
+    quantization_in_name,
+    quantization_of,
+    without_quantization,
+)
+from localspec.models.tensor_types import TENSOR_TYPES
 from tests.models.gguf_bytes import F32, entry, gguf, name, number, strings, tensor, write
 from tests.models.small_models import model
 from tests.models.vocabularies import VOCABULARIES
@@ -53,12 +61,17 @@ def test_quantization_in_the_name_of_a_file(file: str, label: str | None) -> Non
         (15, 12, "a-Q4_K_L.gguf", "Q4_K_L"),
         (15, 12, "a-UD-Q4_K_XL.gguf", "UD-Q4_K_XL"),
         (15, 12, "a-Q8_0.gguf", "Q4_K_M"),  # a name that lies
+        (7, 8, "a-UD-Q8_K_XL.gguf", "UD-Q8_K_XL"),
+        (38, 39, "a-MXFP4_MOE.gguf", "MXFP4_MOE"),
+        (29, 22, "a-UD-IQ2_M.gguf", "UD-IQ2_M"),
         (15, 12, "a-Q4_0.gguf", "Q4_K_M"),
         (7, 8, "a-q8_0.gguf", "Q8_0"),
         (1 + 1024, 1, "a.gguf", "F16"),  # marked as guessed
         (999, 8, "a.gguf", "Q8_0"),
         (None, 12, "a.gguf", "Q4_K"),
         (None, 12, "a-Q4_K_S.gguf", "Q4_K_S"),
+        (None, 22, "a-IQ2_M.gguf", "IQ2_M"),
+        (None, 22, "a-IQ2_XXS.gguf", "IQ2_S"),
         (None, 0, "a.gguf", "F32"),
     ],
 )
@@ -77,6 +90,44 @@ def test_no_weights_no_quantization() -> None:
 )
 def test_bits_of_a_label(label: str, bits: int | None) -> None:
     assert n_bits(label) == bits
+
+
+# As llama.cpp's quantizer has it, where it is not the label itself.
+MAIN_TYPES = {
+    **dict.fromkeys(["Q2_K_S", "Q2_K_L", "UD-Q2_K_XL"], "q2_K"),
+    **dict.fromkeys(["Q3_K_S", "Q3_K_M", "Q3_K_L", "UD-Q3_K_XL"], "q3_K"),
+    **dict.fromkeys(["Q4_K_S", "Q4_K_M", "Q4_K_L", "UD-Q4_K_XL"], "q4_K"),
+    **dict.fromkeys(["Q5_K_S", "Q5_K_M", "Q5_K_L", "UD-Q5_K_XL"], "q5_K"),
+    **dict.fromkeys(["Q6_K_L", "UD-Q6_K", "UD-Q6_K_XL"], "q6_K"),
+    "UD-Q8_K_XL": "q8_0",
+    "Q4_0_4_4": "q4_0",
+    "IQ2_S": "iq2_xs",
+    **dict.fromkeys(["IQ2_M", "UD-IQ2_M"], "iq2_s"),
+    **dict.fromkeys(["IQ3_XS", "IQ3_M", "UD-IQ3_S"], "iq3_s"),
+    "UD-IQ1_S": "iq1_s",
+    "UD-IQ1_M": "iq1_m",
+    "UD-IQ2_XXS": "iq2_xxs",
+    "UD-IQ3_XXS": "iq3_xxs",
+    "UD-IQ4_XS": "iq4_xs",
+    "UD-IQ4_NL_XL": "iq4_nl",
+    "UD-TQ1_0": "tq1_0",
+    "MXFP4_MOE": "mxfp4",
+}
+
+
+@pytest.mark.parametrize("label", dict.fromkeys([*FILE_TYPES.values(), *MAIN_TYPES]))
+def test_the_type_of_most_weights_of_every_label(label: str) -> None:
+    found = main_tensor_type(label)
+    assert found in {name for name, _, _ in TENSOR_TYPES.values()}
+    assert found == MAIN_TYPES.get(label, found)
+    assert label in MAIN_TYPES or found.upper() == label
+    assert n_bits(label) == n_bits(found.upper())
+    assert quantization_in_name(f"a-{label}.gguf") == label
+
+
+@pytest.mark.parametrize("label", ["", "UD-", "IQ4_KSS", "a_b"])
+def test_a_label_that_says_no_type(label: str) -> None:
+    assert main_tensor_type(label) == ""
 
 
 def test_a_name_without_its_quantization() -> None:

@@ -7,7 +7,7 @@ import pytest
 from localspec import paths
 from localspec.models import folder_scan
 from localspec.models.folder_scan import FoundModel, scan
-from localspec.models.model_folders import ModelFolder, Place, model_folders
+from localspec.models.model_folders import ModelFolder, Place, model_folders, repo_of_cache_folder
 from localspec.models.split import part_names
 from tests.models.local_models import OLD_REVISION, cache_file, every_place, ollama_model, put, writer
 
@@ -102,6 +102,25 @@ def test_parts_are_one_model_whether_all_are_there_or_not(tmp_path: Path) -> Non
     assert [(each.name, len(each.files)) for each in found] == [("a", 3), ("b", 2)]
     assert found[0].files[0].name == "a-00001-of-00003.gguf"
     assert found[1].files[0].name == "b-00002-of-00003.gguf"
+
+
+@pytest.mark.parametrize(
+    ("name", "repo"),
+    [
+        ("models--owner--name", "owner/name"),
+        ("models--bartowski--Llama-3.2-1B-Instruct-GGUF", "bartowski/Llama-3.2-1B-Instruct-GGUF"),
+        ("models--gpt2", None),  # from before repositories had owners
+        ("models--a--b--c", None),
+        ("models--..--x", None),
+        ("models--a---b", None),
+        ("models----", None),
+        ("models", None),
+        ("datasets--owner--name", None),
+        ("my-models--owner--name", None),
+    ],
+)
+def test_the_repository_of_a_folder_in_the_cache(name: str, repo: str | None) -> None:
+    assert repo_of_cache_folder(name) == repo
 
 
 def test_a_hub_cache(tmp_path: Path) -> None:

@@ -65,3 +65,30 @@ def test_files_that_may_write_pass(tmp_path: Path, extra: list[bytes], options: 
     header = model(tmp_path, *extra, **options)
     refuse_unless_generative(header)
     assert not_generative(header) is None
+
+
+@pytest.mark.parametrize(
+    ("architecture", "options", "is_incomplete"),
+    [
+        ("llama", {"tensors": False}, True),
+        ("llama", {"tokens": None}, True),
+        ("bert", {"tensors": False}, True),  # its vocabulary can be compared like any other
+        ("bert", {"tokens": None}, False),
+        ("bert", {}, False),
+        (None, {}, False),
+    ],
+)
+def test_what_is_only_incomplete_can_be_let_pass(
+    tmp_path: Path, architecture: str | None, options: dict, is_incomplete: bool
+) -> None:
+    header = model(tmp_path, architecture=architecture, **options)
+    problem = not_generative(header)
+    assert problem is not None
+    assert problem.is_incomplete == is_incomplete
+    if is_incomplete:
+        refuse_unless_generative(header, incomplete_ok=True)
+    with pytest.raises(UnsupportedModelError, match=problem.what):
+        refuse_unless_generative(header, incomplete_ok=False)
+    if not is_incomplete:
+        with pytest.raises(UnsupportedModelError, match=problem.what):
+            refuse_unless_generative(header, incomplete_ok=True)
