@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from localspec.cli.console import say
-from localspec.engine.requests import DEFAULT_N_CTX, KvType
+from localspec.engine.requests import KvType, default_n_ctx
 from localspec.errors import DoesNotFitError, LocalspecError, ModelError, UsageError
 from localspec.printable import one_line
 
@@ -164,7 +164,7 @@ def _conditions(
     here = machine_for(gpu_memory)
     return Conditions(
         machine=here,
-        n_ctx=ctx or min(describe(target.header).n_ctx_train or DEFAULT_N_CTX, DEFAULT_N_CTX),
+        n_ctx=ctx or default_n_ctx(describe(target.header).n_ctx_train),
         kv_type=kv_type.value if kv_type else None,
         draft_kv_type=draft_kv_type.value if draft_kv_type else None,
         bandwidths=measured_bandwidths(here, is_here=gpu_memory is None),

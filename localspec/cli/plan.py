@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from localspec.engine.requests import DEFAULT_N_CTX, KvType
+from localspec.engine.requests import KvType, default_n_ctx
 from localspec.errors import DoesNotFitError
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def plan(
     theirs = _usable(resolve(draft, local=local).header) if draft is not None else None
     if theirs is not None:
         _refuse_strangers(ours, theirs)
-    n_ctx = ctx or min(hyperparameters(ours).n_ctx_train or DEFAULT_N_CTX, DEFAULT_N_CTX)
+    n_ctx = ctx or default_n_ctx(hyperparameters(ours).n_ctx_train)
     made = make_plan(
         ours,
         theirs,

@@ -12,13 +12,13 @@ from typing import Final, Self
 from localspec.engine.calibration import measure_agreement, measure_pass_times
 from localspec.engine.events import Loaded, Loading
 from localspec.engine.prompts import PromptEncoder
-from localspec.engine.requests import DEFAULT_N_CTX, MAX_NUM_SPECULATIVE_TOKENS, ModelSpec, PairSpec
+from localspec.engine.requests import MAX_NUM_SPECULATIVE_TOKENS, ModelSpec, PairSpec, default_n_ctx
 from localspec.errors import DoesNotFitError, ModelFileError, UnsupportedModelError
 from localspec.llama import library
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.quantize import write_unpacked
-from localspec.memory.devices import available_host_bytes
+from localspec.memory.devices import host_memory
 from localspec.memory.estimate import least_kv_bytes
 from localspec.models.compat import require_compatible
 from localspec.models.generative import refuse_unless_generative
@@ -160,7 +160,7 @@ class ModelLoader:
                     f"{spec.path} ({model.name}) has no decoder: it cannot generate text.",
                     hint="Choose a model that was made for text generation.",
                 )
-            n_ctx = self._spec.n_ctx or min(model.n_ctx_train or DEFAULT_N_CTX, DEFAULT_N_CTX)
+            n_ctx = self._spec.n_ctx or default_n_ctx(model.n_ctx_train)
             _refuse_impossible_cache(spec, header, n_ctx)
             with Context(
                 model,
@@ -203,7 +203,7 @@ def _refuse_impossible_cache(spec: ModelSpec, header: GgufHeader, n_ctx: int) ->
     """Linux grants memory that is not there and ends the process later; a GPU refuses by itself."""
     if library.supports_gpu() and spec.n_gpu_layers != 0:
         return
-    needed, available = least_kv_bytes(header, n_ctx, spec.kv_type), available_host_bytes()
+    needed, available = least_kv_bytes(header, n_ctx, spec.kv_type), host_memory().free_bytes
     if needed > available:
         raise DoesNotFitError(
             f"A context of {n_ctx} tokens for {spec.path.name} needs at least {needed / 2**30:.1f} GiB of memory "

@@ -25,6 +25,7 @@ __all__ = [
     "PairSpec",
     "RawPrompt",
     "SamplingParams",
+    "default_n_ctx",
 ]
 
 DEFAULT_N_CTX: Final = 8192
@@ -34,6 +35,11 @@ DEFAULT_NUM_SPECULATIVE_TOKENS: Final = 16
 MAX_NUM_SPECULATIVE_TOKENS: Final = 32
 
 _request_numbers = itertools.count(1)
+
+
+def default_n_ctx(n_ctx_train: int | None) -> int:
+    """The context where nobody says: that of the training, within reason; None or 0: unknown."""
+    return min(n_ctx_train or DEFAULT_N_CTX, DEFAULT_N_CTX)
 
 
 class Mode(StrEnum):

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Final
 
-from localspec.engine.requests import DEFAULT_N_CTX, KvType, PairSpec
+from localspec.engine.requests import KvType, PairSpec, default_n_ctx
 from localspec.memory.choice import Choice
 from localspec.memory.devices import Machine
 from localspec.memory.plan import Plan, plan
@@ -40,7 +40,7 @@ def fitted(spec: PairSpec, machine: Machine, given: Collection[str]) -> tuple[Pa
         target,
         draft,
         machine,
-        n_ctx=spec.n_ctx or min(describe(target).n_ctx_train or DEFAULT_N_CTX, DEFAULT_N_CTX),
+        n_ctx=spec.n_ctx or default_n_ctx(describe(target).n_ctx_train),
         kv_type=spec.target.kv_type.value if "kv_type" in given else None,
         draft_kv_type=spec.draft.kv_type.value if spec.draft and "draft_kv_type" in given else None,
     )

@@ -5,26 +5,21 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from localspec.config import Settings
-from localspec.engine.requests import DEFAULT_N_CTX, PairSpec
-from localspec.errors import EngineError, LocalspecError
+from localspec.engine.requests import PairSpec, default_n_ctx
+from localspec.errors import LocalspecError
 from localspec.memory.devices import Machine
 from localspec.memory.plan import plan
-from localspec.memory.reclaim import machine_without
 from localspec.models.demo import demo_files
 from localspec.models.description import describe
 from localspec.models.generative import refuse_unless_generative
-from localspec.models.header_cache import summarize
-from localspec.models.library import LocalModel, find_models
-from localspec.models.model_folders import Place as Folder
-from localspec.models.model_folders import model_folders
 from localspec.models.quantization import n_bits
 from localspec.models.references import FileReference, HubReference
-from localspec.models.registry import Registry, load_registry
+from localspec.models.registry import load_registry
 from localspec.pairing.chosen import ChosenPair, Target, entry_of, pair_spec
 from localspec.pairing.downloads import Downloads
 from localspec.pairing.drafts import Conditions, DraftOption, Place, judge
@@ -33,6 +28,7 @@ from localspec.pairing.naming import save_pair
 from localspec.pairing.quantizations import best_quantization, quantization_options
 from localspec.pairing.resolve import ResolvedModel, resolve_reference
 from localspec.pairing.sizes import DEFAULT_QUANTIZATION
+from localspec.pairing.surroundings import Surroundings
 from localspec.pairing.targets import (
     Fit,
     TargetEntry,
@@ -41,7 +37,6 @@ from localspec.pairing.targets import (
     local_entries,
     registered_entries,
 )
-from localspec.pairing.traffic import Bandwidths, measured_bandwidths
 
 if TYPE_CHECKING:
     from localspec.hub.client import Hub
@@ -88,34 +83,31 @@ class PairService:
         self.downloads = Downloads(lambda *arguments: self._hub().download(*arguments))
         self._settings = settings
         self._config_file = config_file
-        self._engine_pid = engine_pid
         self._given_hub = hub
-        self._lock = threading.RLock()
-        self._local: list[LocalModel] = []
-        self._bandwidths: Bandwidths | None = None
-        self._has_gpu_build: bool | None = None
+        self._lock = threading.Lock()
+        self._here = Surroundings(settings.models_dir, engine_pid)
 
     # --- targets ------------------------------------------------------------------------------------------------------
 
     def local(self, loaded: PairSpec | None) -> Listing:
         """Models on this machine that can write text."""
-        models, n_broken = self._find_local(loaded)
+        found = self._here.find_models(loaded)
         notes = []
-        if not models:
+        if not found.models:
             notes.append("There is no model on this machine yet. Choose one below, or search the Hub.")
-        if n_broken:
-            what = "One file" if n_broken == 1 else f"{n_broken} files"
+        if found.n_unreadable:
+            what = "One file" if found.n_unreadable == 1 else f"{found.n_unreadable} files"
             notes.append(f"{what} here cannot be read; `localspec models` says why.")
-        here = self._machine()
-        if self._has_gpu_build is False:
+        here = self._here.machine()
+        if self._here.lacks_gpu_build:
             notes.append("This llama.cpp is built for the CPU, so the graphics card is left out.")
-        entries = local_entries(models, here, self._speeds(here), loaded)
+        entries = local_entries(found.models, here, self._here.speeds(here), loaded)
         return Listing(tuple(entries), tuple(notes))
 
     def registered(self) -> Listing:
         """Targets of models.toml that are not here."""
-        here = self._machine()
-        entries = registered_entries(self._registry(), self._known_local(), here, self._speeds(here))
+        here = self._here.machine()
+        entries = registered_entries(load_registry(), self._here.models, here, self._here.speeds(here))
         return Listing(tuple(entries))
 
     def search(self, text: str) -> Listing:
@@ -124,8 +116,8 @@ class PairService:
         Raises:
             HubError: it does not answer, or offline mode forbids to ask.
         """
-        here = self._machine()
-        entries = found_entries(self._hub().search(text, limit=50), here, self._speeds(here))
+        here = self._here.machine()
+        entries = found_entries(self._hub().search(text, limit=50), here, self._here.speeds(here))
         notes = () if entries else (f"The Hub has no GGUF repository named like {text!r}.",)
         return Listing(tuple(entries), notes)
 
@@ -136,7 +128,7 @@ class PairService:
             HubError: the Hub does not say.
         """
         assert isinstance(entry.reference, HubReference)
-        here = self._machine()
+        here = self._here.machine()
         remote = sorted(self._hub().models(entry.reference.repo), key=lambda each: -each.n_bytes)
         fits = [fit_of(each.n_bytes, here) for each in remote]
         best = _best_of_target([each for each, fit in zip(remote, fits, strict=True) if fit is Fit.FITS])
@@ -154,7 +146,7 @@ class PairService:
         is_loaded = (
             loaded is not None and model.path is not None and model.path.resolve() == loaded.target.path.resolve()
         )
-        here = self._machine()
+        here = self._here.machine()
         conditions = self._conditions(model, here, loaded if is_loaded else None)
         made = plan(
             model.header,
@@ -200,8 +192,8 @@ class PairService:
         found = find_drafts(
             target.model,
             target.conditions,
-            local=self._known_local(),
-            registry=self._registry(),
+            local=self._here.models,
+            registry=load_registry(),
             hub=hub,
             search=search,
             on_look=on_look,
@@ -246,7 +238,7 @@ class PairService:
         """End the downloads; what has arrived of them is kept."""
         self.downloads.close()
 
-    # --- what is kept -------------------------------------------------------------------------------------------------
+    # --- the rest -----------------------------------------------------------------------------------------------------
 
     def _hub(self) -> Hub:
         with self._lock:
@@ -256,53 +248,10 @@ class PairService:
                 self._given_hub = Hub()
             return self._given_hub
 
-    def _registry(self) -> Registry:
-        return load_registry()
-
-    def _known_local(self) -> Sequence[LocalModel]:
-        with self._lock:
-            return self._local or self._find_local(None)[0]
-
-    def _find_local(self, loaded: PairSpec | None) -> tuple[list[LocalModel], int]:
-        found = find_models(model_folders(self._settings.models_dir))
-        known = {path.resolve() for model in found for path in model.files}
-        for path in _files_elsewhere(loaded):
-            if path.is_file() and path.resolve() not in known:
-                known.add(path.resolve())
-                summary = summarize(path)
-                found.append(LocalModel(path.stem, Folder.OWN, (path,), path.stat().st_size, summary))
-        models = [model for model in found if model.is_model]
-        with self._lock:
-            self._local = models
-        return models, sum(bool(model.problem) for model in found)
-
-    def _machine(self) -> Machine:
-        """Memory without what the engine holds now, and without cards that llama.cpp cannot use."""
-        here = machine_without(self._engine_pid())
-        if not here.gpus or self._supports_gpu():
-            return here
-        return replace(here, gpus=(), unified=False)
-
-    def _supports_gpu(self) -> bool:
-        with self._lock:
-            if self._has_gpu_build is None:
-                from localspec.llama.inspection import inspect_build
-
-                self._has_gpu_build = True
-                with contextlib.suppress(EngineError):  # loading a model will say what is wrong with it
-                    self._has_gpu_build = inspect_build().supports_gpu
-            return self._has_gpu_build
-
-    def _speeds(self, here: Machine) -> Bandwidths:
-        with self._lock:
-            if self._bandwidths is None:
-                self._bandwidths = measured_bandwidths(here)
-            return self._bandwidths
-
     def _conditions(self, model: ResolvedModel, here: Machine, loaded: PairSpec | None) -> Conditions:
         """What the user has set; the rest is for the plan to choose. A target that is loaded stays as it is."""
         said = self._settings.model_fields_set
-        n_ctx = min(describe(model.header).n_ctx_train or DEFAULT_N_CTX, DEFAULT_N_CTX)
+        n_ctx = default_n_ctx(describe(model.header).n_ctx_train)
         if loaded is not None:
             return Conditions(
                 here,
@@ -310,7 +259,7 @@ class PairService:
                 kv_type=loaded.target.kv_type.value,
                 draft_kv_type=self._settings.draft_kv_type if "draft_kv_type" in said else None,
                 n_gpu_layers=loaded.target.n_gpu_layers,
-                bandwidths=self._speeds(here),
+                bandwidths=self._here.speeds(here),
             )
         return Conditions(
             here,
@@ -318,7 +267,7 @@ class PairService:
             kv_type=self._settings.kv_type if "kv_type" in said else None,
             draft_kv_type=self._settings.draft_kv_type if "draft_kv_type" in said else None,
             n_gpu_layers=self._settings.gpu_layers if "gpu_layers" in said else None,
-            bandwidths=self._speeds(here),
+            bandwidths=self._here.speeds(here),
         )
 
     def _resolved(self, entry: TargetEntry, remote: RemoteModel | None) -> ResolvedModel:
@@ -344,17 +293,6 @@ def _partner(target: Target) -> Path | None:
         if target.model.path is not None and target.model.path.resolve() == demo.target.resolve():
             return demo.draft
     return None
-
-
-def _files_elsewhere(loaded: PairSpec | None) -> list[Path]:
-    """Models that may lie outside of every folder: the pair that is loaded, and the demo pair."""
-    files = []
-    if loaded is not None:
-        files += [loaded.target.path, *([loaded.draft.path] if loaded.draft else [])]
-    with contextlib.suppress(LocalspecError):
-        demo = demo_files()
-        files += [demo.target, demo.draft]
-    return files
 
 
 def _best_of_target(fitting: Sequence[RemoteModel]) -> RemoteModel | None:
