@@ -19,7 +19,7 @@ from localspec.engine.prompts import PromptEncoder
 from localspec.engine.requests import SamplingParams
 from localspec.errors import DoesNotFitError, LocalspecError, UsageError
 from localspec.llama.model import Model
-from localspec.memory.devices import available_host_bytes
+from localspec.memory.devices import host_memory
 from scripts.peers.binary import server_uses_gpu
 from scripts.peers.contenders import BindingsContender, Contender, LocalspecContender, ServerContender, Task
 from scripts.peers.options import Arrangement, arrange, parse
@@ -99,7 +99,7 @@ def _tasks(arrangement: Arrangement) -> list[Task]:
 def _require_memory(settings: ServerSettings) -> None:
     """Weights are mapped from the file, so what is available counts the pages that another server has read already."""
     needed = settings.target.stat().st_size + _ROOM_BYTES
-    available = available_host_bytes()
+    available = host_memory().free_bytes
     if available < needed:
         raise DoesNotFitError(
             f"One more llama-server may need {needed >> 20} MiB of memory; {available >> 20} MiB are available.",

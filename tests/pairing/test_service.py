@@ -14,9 +14,12 @@ from localspec.config import load_settings
 from localspec.engine.requests import KvType, ModelSpec, PairSpec
 from localspec.errors import ModelError, OfflineError, UsageError
 from localspec.hub.client import Hub
+from localspec.llama import inspection
+from localspec.llama.inspection import Build
 from localspec.memory.devices import Machine, MemoryDevice
 from localspec.models.registry import load_registry, registry_file
-from localspec.pairing import service as module
+from localspec.pairing import service as service_module
+from localspec.pairing import surroundings
 from localspec.pairing.chosen import ChosenPair
 from localspec.pairing.downloads import DownloadState
 from localspec.pairing.drafts import DraftOption, Place, judge
@@ -47,6 +50,7 @@ class World:
         self.models.mkdir()
         self.server = server
         self.machine = ON_CPU
+        self.build = Build("1", "1", True, {}, None, ())
         self.config = root / "config.toml"
 
     def service(self, *, offline: bool = False, **settings: Any) -> PairService:
@@ -77,12 +81,15 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     for name in ("HF_HOME", "LOCALSPEC_HOME", "LLAMA_CACHE", "OLLAMA_MODELS", "HOME", "XDG_CACHE_HOME"):
         monkeypatch.setenv(name, str(tmp_path / name))
     monkeypatch.delenv("HF_HUB_CACHE", raising=False)
-    monkeypatch.setattr(module, "demo_files", _no_demo)
+    for each in (service_module, surroundings):
+        monkeypatch.setattr(each, "demo_files", _no_demo)
     with FakeHub().running() as server:
         made = World(tmp_path, server)
-        monkeypatch.setattr(module, "machine_without", lambda _: made.machine)
-        monkeypatch.setattr(module, "measured_bandwidths", lambda here: Bandwidths(40e9, (400e9,) * len(here.gpus)))
-        monkeypatch.setattr(PairService, "_supports_gpu", lambda _: True)
+        monkeypatch.setattr(surroundings, "machine_without", lambda _: made.machine)
+        monkeypatch.setattr(
+            surroundings, "measured_bandwidths", lambda here: Bandwidths(40e9, (400e9,) * len(here.gpus))
+        )
+        monkeypatch.setattr(inspection, "inspect_build", lambda: made.build)
         yield made
 
 
@@ -124,6 +131,16 @@ def test_a_loaded_file_outside_of_every_folder_is_listed_too(world: World, tmp_p
 def test_an_empty_machine_says_what_to_do(world: World) -> None:
     (note,) = world.service().local(None).notes
     assert "no model on this machine" in note
+
+
+def test_a_card_that_the_build_cannot_use_does_not_count(world: World) -> None:
+    world.put("big")
+    world.machine = replace(ON_GPU, host=replace(ON_GPU.host, free_bytes=GIB))
+    assert world.service().local(None).entries[0].fit is Fit.FITS
+    world.build = replace(world.build, supports_gpu=False)
+    listing = world.service().local(None)
+    assert listing.entries[0].fit is Fit.TOO_LARGE
+    assert listing.notes == ("This llama.cpp is built for the CPU, so the graphics card is left out.",)
 
 
 def test_models_toml_offers_its_targets_those_that_fit_first(world: World) -> None:

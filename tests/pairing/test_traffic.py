@@ -161,12 +161,15 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[float | None]:
     return cards
 
 
-def test_cards_of_an_unknown_speed_are_taken_for_slow_ones(told: list[float | None]) -> None:
+def test_cards_of_an_unknown_speed_are_taken_for_usual_ones_of_their_size(told: list[float | None]) -> None:
     told += [CARD, None]
     known, unknown = measured_bandwidths(machine(8, 8)).gpus
     assert known == CARD
     assert HOST < unknown < CARD
-    assert measured_bandwidths(machine(8, 8, 8), is_here=False).gpus == (unknown,) * 3
+    assert measured_bandwidths(machine(8, 8, 8)).gpus == (CARD, unknown, unknown)
+    not_here = measured_bandwidths(machine(8, 8, 24), is_here=False).gpus
+    assert not_here[:2] == (unknown, unknown)
+    assert not_here[2] > unknown
     assert measured_bandwidths(machine()) == Bandwidths(HOST, ())
 
 
