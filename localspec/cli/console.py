@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Final, TextIO
 
@@ -35,6 +36,12 @@ def say_if_busy() -> None:
     share = busy_share(0.5)
     if share >= _BUSY_SHARE:
         say(f"Other programs use {share:.0%} of the processor: speeds will scatter, and settings may be misjudged.")
+
+
+def write_json(answer: object) -> None:
+    """One JSON document on stdout, in ASCII: what files are named must neither steer a terminal nor break it."""
+    sys.stdout.write(json.dumps(answer, ensure_ascii=True) + "\n")
+    sys.stdout.flush()
 
 
 class LoadProgress:

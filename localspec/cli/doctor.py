@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -14,7 +13,8 @@ import typer
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from localspec.cli.doctor_findings import Check, Finding
+    from localspec.cli.console import write_json
+from localspec.cli.doctor_findings import Check, Finding
 
 
 def doctor(
@@ -33,7 +33,7 @@ def doctor(
     for name, check in _checks(context.obj.config, offline=offline):
         findings += run_check(name, check)
     if as_json:
-        sys.stdout.write(json.dumps([asdict(finding) for finding in findings], ensure_ascii=False) + "\n")
+        write_json([asdict(finding) for finding in findings])
     else:
         _write_table(findings)
     sys.stdout.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import logging
 import os
 import sys
@@ -22,7 +23,7 @@ from localspec.cli.pair import pair
 from localspec.cli.plan import plan
 from localspec.cli.pull import pull
 from localspec.cli.tune import tune
-from localspec.errors import DoesNotFitError, LocalspecError
+from localspec.errors import DoesNotFitError, LocalspecError, UsageError
 from localspec.logs import configure
 
 app = typer.Typer(
@@ -78,6 +79,9 @@ def run() -> None:
     if sys.stdout is None or sys.stderr is None:
         nowhere = Path(os.devnull).open("w")  # noqa: SIM115 - open until the process ends
         sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a sign that the other side cannot show must not end a command
+            stream.reconfigure(errors="replace" if stream.errors == "strict" else None)
     try:
         app()
     except LocalspecError as error:
@@ -89,6 +93,10 @@ def run() -> None:
         say(f"localspec: the output cannot be written: {error.strerror or error}")
         sys.exit(DoesNotFitError.exit_code if error.errno == errno.ENOSPC else 1)
     except Exception as error:
+        if isinstance(error, RuntimeError) and "home" in str(error).lower():  # from pathlib, wherever a path is made
+            say("localspec: the home folder cannot be determined.")
+            say("  Set HOME, or LOCALSPEC_HOME to a folder that can be written.")
+            sys.exit(UsageError.exit_code)
         logging.getLogger("localspec").debug("Unexpected", exc_info=True)
         say(f"localspec: an unexpected error, {type(error).__name__}: {error}")
         say("  This is a bug. Run it again with -vv (before the command) for the details.")

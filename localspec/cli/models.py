@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from localspec.cli.console import say
+from localspec.cli.console import say, write_json
 from localspec.errors import ConfigError, UsageError
 from localspec.printable import one_line
 
@@ -62,7 +61,7 @@ def models(
     found = found_models(folders)
     drafts = possible_drafts(found)
     if as_json:
-        sys.stdout.write(json.dumps(_as_json(folders, found, drafts), ensure_ascii=True) + "\n")
+        write_json(_as_json(folders, found, drafts))
         return
     usable = [model for model in found if model.is_model]
     if not usable:

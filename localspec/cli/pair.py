@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from localspec.cli.console import say
+from localspec.cli.console import say, write_json
 from localspec.engine.requests import KvType, default_n_ctx
 from localspec.errors import DoesNotFitError, LocalspecError, ModelError, UsageError
 from localspec.printable import one_line
@@ -337,7 +336,7 @@ def _write_json(target: ResolvedModel, conditions: Conditions, options: list[Dra
         answer = {**head, **option_object(options[0])}
     else:
         answer = {**head, "drafts": [option_object(option) for option in options], "notes": found.notes}
-    sys.stdout.write(json.dumps(answer, ensure_ascii=False) + "\n")
+    write_json(answer)
 
 
 def _suggest(context: typer.Context, registry: Registry, gpu_memory: list[float] | None, *, as_json: bool) -> None:
@@ -349,7 +348,7 @@ def _suggest(context: typer.Context, registry: Registry, gpu_memory: list[float]
     here = machine_for(gpu_memory)
     found = suggestions(registry, found_models(folders_of(context)), here)
     if as_json:
-        sys.stdout.write(json.dumps([each.as_dict() for each in found], ensure_ascii=False) + "\n")
+        write_json([each.as_dict() for each in found])
     else:
         write_suggestions(found, here, sys.stdout)
     sys.stdout.flush()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from localspec.cli.console import write_json
 from localspec.engine.requests import KvType, default_n_ctx
 from localspec.errors import DoesNotFitError
 
@@ -101,7 +101,7 @@ def plan(
         n_gpu_layers=gpu_layers,
     )
     if as_json:
-        sys.stdout.write(json.dumps(as_object(made), ensure_ascii=False) + "\n")
+        write_json(as_object(made))
     else:
         from localspec.cli.plan_screen import write_plan
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from localspec.cli.console import write_json
 from localspec.cli.fetching import Judged, Wanted, download, judge
 from localspec.errors import UsageError
 from localspec.printable import printable
@@ -78,7 +78,7 @@ def pull(
             "models": [_model(each, path) for each, path in zip(everything, paths, strict=True)],
             "pairs": list(map(_pair, pairs)),
         }
-        sys.stdout.write(json.dumps(answer, ensure_ascii=False) + "\n")
+        write_json(answer)
     else:
         for path in paths:
             sys.stdout.write(f"{printable(str(path)) if sys.stdout.isatty() else path}\n")
@@ -140,7 +140,7 @@ def _show_lists(hub: Hub, references: Sequence[Reference], *, as_json: bool) -> 
         else:
             show_models(reference.repo, models)
     if as_json:
-        sys.stdout.write(json.dumps(lists, ensure_ascii=False) + "\n")
+        write_json(lists)
     sys.stdout.flush()
 
 
@@ -149,7 +149,7 @@ def _show_found(hub: Hub, text: str, *, as_json: bool) -> None:
 
     found = hub.search(text)
     if as_json:
-        sys.stdout.write(json.dumps([asdict(each) for each in found], ensure_ascii=False) + "\n")
+        write_json([asdict(each) for each in found])
     else:
         show_repositories(text, found)
     sys.stdout.flush()

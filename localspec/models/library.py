@@ -15,7 +15,7 @@ from localspec.models.header_cache import FileStamp, HeaderCache, HeaderSummary
 from localspec.models.model_folders import ModelFolder, Place
 from localspec.models.vocabulary_fingerprint import VocabularyFingerprint, compatible_groups
 
-__all__ = ["LocalModel", "find_models", "model_named", "possible_drafts"]
+__all__ = ["LocalModel", "find_models", "model_named", "models_named", "possible_drafts", "several_named"]
 
 OnRead = Callable[[int, int], None]
 """Called before each header that has to be read: how many were done, and how many there are."""
@@ -165,28 +165,38 @@ def _n_parameters(model: LocalModel) -> int:
     return 0 if description is None else description.n_parameters
 
 
-def model_named(models: Sequence[LocalModel], text: str) -> LocalModel:
-    """The one that a user means: by its name in the list, its file's name, or its path.
-
-    Raises:
-        UsageError: none, or several; with their names.
-    """
-    by_name = {model.name: model for model in models}
-    if text in by_name:
-        return by_name[text]
+def models_named(models: Sequence[LocalModel], text: str) -> list[LocalModel]:
+    """Those that a user may mean: by the name in the list, else by the name of a file, or its path."""
+    exact = [model for model in models if model.name == text]
+    if exact:
+        return exact
     wanted = text.removesuffix(".gguf").lower()
     path = Path(text).absolute()
-    matching = [
+    return [
         model
         for model in models
         if model.name.lower() == text.lower()
         or any(file == path or file.name == text or file.stem.lower() == wanted for file in model.files)
     ]
+
+
+def model_named(models: Sequence[LocalModel], text: str) -> LocalModel:
+    """The one that a user means.
+
+    Raises:
+        UsageError: none, or several; with their names.
+    """
+    matching = models_named(models, text)
     if len(matching) == 1:
         return matching[0]
     if matching:
-        names = ", ".join(model.name for model in matching[:5])
-        raise UsageError(f"{text!r} names {len(matching)} models.", hint=f"Give one of their names: {names}.")
-    nearest = difflib.get_close_matches(text, list(by_name), n=3, cutoff=0.4)
+        raise several_named(text, matching)
+    nearest = difflib.get_close_matches(text, [model.name for model in models], n=3, cutoff=0.4)
     hint = f"Did you mean {' or '.join(nearest)}?" if nearest else "localspec models --all lists what there is."
     raise UsageError(f"There is no model named {text!r} on this machine.", hint=hint)
+
+
+def several_named(text: str, matching: Sequence[LocalModel]) -> UsageError:
+    """What to say where a name is that of several."""
+    names = ", ".join(model.name for model in matching[:5])
+    return UsageError(f"{text!r} names {len(matching)} models.", hint=f"Give one of their names: {names}.")

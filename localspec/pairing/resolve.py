@@ -6,16 +6,15 @@ The forms are those of `models/references.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, TypeAlias
 
-from localspec.errors import UsageError
+from localspec.errors import ConfigError, UsageError
 from localspec.models.header import GgufHeader
-from localspec.models.library import LocalModel, model_named
+from localspec.models.library import LocalModel, models_named, several_named
 from localspec.models.quantization import quantization_in_name
-from localspec.models.references import FileReference, HubReference, Reference, parse_reference
+from localspec.models.references import FileReference, HubReference, Reference, RegistryReference, parse_reference
 from localspec.models.registry import Registry, load_registry
 from localspec.models.split import read_model
 
@@ -72,23 +71,35 @@ def locate(
 ) -> Path | HubReference:
     """Where the model that a text names is: a file on this machine, or else what it is on the Hub.
 
-    What was downloaded is taken as it is, by whatever program: the Hub is not asked. A name is one of models.toml, or
-    as `localspec models` shows it.
+    A name as `localspec models` shows it comes first: nobody else can take it. What was downloaded, by whatever
+    program, is taken as it is: the Hub is not asked.
 
     Raises:
-        UsageError: the text names nothing that is known.
+        UsageError: the text names nothing that is known, or several models here.
     """
-    try:
-        reference = parse_reference(text, registry or load_registry())
-    except UsageError:
-        with suppress(UsageError):
-            found = model_named(local(), text)
-            if found.path is not None:
-                return found.path
-        raise
+    reference, problem = _parsed(text, registry)
     if isinstance(reference, FileReference):
         return reference.path
-    return (hub or _hub()).cached(reference) or _of_another_program(reference, local()) or reference
+    models = local()
+    named = [model.path for model in models_named(models, text) if model.path is not None]
+    if len(named) == 1:
+        return named[0]
+    if reference is None:
+        raise several_named(text, models_named(models, text)) if named else problem
+    return (hub or _hub()).cached(reference) or _of_another_program(reference, models) or reference
+
+
+def _parsed(text: str, registry: Registry | None) -> tuple[Reference | None, UsageError]:
+    """What a text names, or why it names nothing."""
+    try:
+        reference = parse_reference(text)
+        if isinstance(reference, RegistryReference):
+            reference = (registry or load_registry()).resolve(reference)
+    except ConfigError:
+        raise
+    except UsageError as error:
+        return None, error
+    return reference, UsageError("")
 
 
 def _of_another_program(reference: HubReference, models: Sequence[LocalModel]) -> Path | None:

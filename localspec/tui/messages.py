@@ -22,6 +22,10 @@ class PromptSent(Message):
         self.text = text
 
 
+class PairsAsked(Message):
+    """The user wants to choose models."""
+
+
 class ReplyEnded(Message):
     """No reply is open any more."""
 

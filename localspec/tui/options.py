@@ -18,8 +18,9 @@ class ChatOptions:
     """Settings of a chat. `notice` is a line shown at the start; `max_tokens` None: no limit per reply.
 
     `num_speculative_tokens` None: what suits the source of the drafts; see `GenerateRequest`.
-    `fixed_length` is for the modes that have one source of drafts: auto chooses its lengths. `pairs` None: the pair that
-    the chat starts with is the only one. `is_first_run`: nobody has chosen a pair yet.
+    `fixed_length` is for the modes that have one source of drafts: auto chooses its lengths. `pairs` is called
+    when other models are asked for; None: the pair that the chat starts with is the only one. `is_first_run`: nobody
+    has chosen a pair yet.
     """
 
     sampling: SamplingParams = field(default_factory=SamplingParams)
@@ -30,5 +31,5 @@ class ChatOptions:
     max_tokens: int | None = None
     memory_probe: MemoryProbe = lambda: None
     notice: str = ""
-    pairs: Pairs | None = None
+    pairs: Callable[[], Pairs] | None = None
     is_first_run: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -11,18 +11,19 @@ from textual.content import Content
 from localspec.models.description import describe
 from localspec.printable import one_line
 from localspec.tui import figures
-from localspec.tui.pair_figures import VERDICT_SIGNS, file_size, parameters, tokens
+from localspec.tui.figures import file_size
+from localspec.tui.pair_figures import parameters, tokens
 from localspec.tui.typeset import LineWriter, Margin
 
 if TYPE_CHECKING:
     from localspec.memory.choice import Choice, DeviceLoad
-    from localspec.memory.plan import Plan
     from localspec.pairing.chosen import Target
     from localspec.pairing.drafts import DraftOption
     from localspec.pairing.targets import TargetEntry
 
 # As `localspec plan` draws them.
 _TARGET, _DRAFT, _MARGIN, _FREE = "█", "▓", "░", "·"
+_LEGEND: Final = f"{_TARGET} target  {_DRAFT} draft  {_MARGIN} margin  {_FREE} free"
 _MOST_BAR: Final = 40
 _LEAST_BAR: Final = 8
 _MOST_NAME: Final = 24
@@ -80,18 +81,24 @@ class DraftDetails:
         if option is not None:
             self._write_verdict(writer, option)
         made = option.plan if option is not None else self.target.plan
+        is_short = made is not None and not (option.fits if option is not None else made.fits)
         if made is not None:
-            _write_plan(writer, made, width, with_draft=option is not None)
+            _write_bars(writer, made.choice, width)
+            if is_short:
+                _write_points(writer, made.reasons, "✗", "$error")
         if option is not None and not option.is_refused:
             _write_speed(writer, option)
-            for warning in option.warnings:
-                _write_point(writer, "!", "$warning", f"{warning.rule}: {one_line(warning.text)}")
-            for reason in option.verdict.reasons:
-                _write_point(writer, "·", "dim", f"{reason.rule}: {one_line(reason.text)}")
+            _write_points(writer, [f"{each.rule}: {each.text}" for each in option.warnings], "!", "$warning")
+            _write_points(writer, [f"{each.rule}: {each.text}" for each in option.verdict.reasons], "≈", "")
+        if made is not None:
+            if not is_short:
+                _write_points(writer, made.reasons, "·", "dim")
+            writer.write(Content.styled(_how_loaded(made.choice), "dim"))
+            writer.write(Content.styled(_LEGEND, "dim"))
         return writer.lines
 
     def _write_verdict(self, writer: LineWriter, option: DraftOption) -> None:
-        described, verdict = describe(option.model.header), option.verdict.verdict
+        described = describe(option.model.header)
         facts = [parameters(described.n_parameters), one_line(described.quantization), option.place.value]
         if described.n_ctx_train:
             facts.append(f"context {tokens(described.n_ctx_train)}")
@@ -99,47 +106,44 @@ class DraftDetails:
             facts.append(f"{file_size(option.model.n_download_bytes)} to download")
         if option.reported is not None:
             facts.append(f"pair reported{f' (grade {option.reported.grade})' if option.reported.grade else ''}")
-        writer.write(Content.assemble((one_line(option.model.name), "bold"), f"  {' · '.join(filter(None, facts))}"))
+        name = option.model.name.removesuffix(".gguf")
+        writer.write(Content.assemble((one_line(name), "bold"), f"  {' · '.join(filter(None, facts))}"))
         if option.is_refused:
-            writer.write(Content.styled(f"{VERDICT_SIGNS[verdict]} It cannot draft for this target.", "$error"))
+            writer.write(Content.styled("It cannot draft for this target.", "$error"))
             for reason in option.verdict.reasons:
-                _write_point(writer, "·", "$error", f"{reason.rule}: {one_line(reason.text)}")
-                if reason.hint:
-                    _write_point(writer, " ", "", one_line(reason.hint))
+                _write_points(writer, [f"{reason.rule}: {reason.text}"], "✗", "$error")
+                _write_points(writer, [reason.hint] if reason.hint else [], " ", "")
 
 
-def _write_plan(writer: LineWriter, made: Plan, width: int, *, with_draft: bool) -> None:
-    choice = made.choice
+def _write_bars(writer: LineWriter, choice: Choice, width: int) -> None:
     for load in choice.loads:
         if load.used_bytes:
-            writer.write_lines([_bar(load, width)])
-    is_short = not choice.fits or (with_draft and choice.draft is None)
-    for reason in made.reasons:
-        _write_point(writer, "✗" if is_short else "·", "$error" if is_short else "dim", one_line(reason))
-    loaded = f"context {choice.n_ctx:,}, {choice.target.kv_type} cache" + _layers(choice)
-    draft = f", draft {choice.draft.kv_type} cache" if choice.draft is not None else ""
-    writer.write(Content.styled(f"{loaded}{draft}", "dim"))
+            writer.write_lines(_bar(load, width))
 
 
-def _layers(choice: Choice) -> str:
-    if not choice.machine.gpus or choice.is_target_whole_on_gpu:
-        return ""
-    return f", {choice.target.memory.n_gpu_layers} of {choice.target.memory.n_layers} layers on the GPU"
+def _how_loaded(choice: Choice) -> str:
+    layers = ""
+    if choice.machine.gpus and not choice.is_target_whole_on_gpu:
+        memory = choice.target.memory
+        layers = f", {memory.n_gpu_layers} of {memory.n_layers} layers on the GPU"
+    draft = f", draft {choice.draft.kv_type}" if choice.draft is not None else ""
+    return f"context {choice.n_ctx:,}, cache {choice.target.kv_type}{draft}{layers}"
 
 
-def _bar(load: DeviceLoad, width: int) -> Content:
-    """How full a device gets, against what is free of it."""
+def _bar(load: DeviceLoad, width: int) -> list[Content]:
+    """How full a device gets, against what is free of it: in a line, or in two where that is narrow."""
     name = one_line(load.device.name)
     name = name if len(name) <= _MOST_NAME else f"{name[: _MOST_NAME - 1]}…"
     text = f"{figures.size(load.used_bytes)} of {figures.size(load.device.free_bytes)} free"
     if load.missing_bytes:
         text += f", ✗ {figures.size(load.missing_bytes)} too little"
-    room = min(_MOST_BAR, width - len(name) - len(text) - 4)
-    bar = Content("  ").join([Content(name), *(_cells(load, room) if room >= _LEAST_BAR else ()), Content(text)])
-    return bar.truncate(width, ellipsis=True)
+    room = width - len(name) - len(text) - 4
+    if room >= _LEAST_BAR:
+        return [Content("  ").join([Content(name), _cells(load, min(_MOST_BAR, room)), Content(text)])]
+    return [Content(f"{name}  {text}").truncate(width, ellipsis=True), _cells(load, min(_MOST_BAR, width))]
 
 
-def _cells(load: DeviceLoad, n_cells: int) -> Iterator[Content]:
+def _cells(load: DeviceLoad, n_cells: int) -> Content:
     whole = max(load.device.free_bytes, load.used_bytes + load.margin_bytes, 1)
     shares = (
         (_TARGET, load.target.total_bytes, "$accent"),
@@ -152,7 +156,7 @@ def _cells(load: DeviceLoad, n_cells: int) -> Iterator[Content]:
         end = round(n_cells * taken / whole)
         parts.append(Content.styled(sign * (end - filled), "$error" if load.missing_bytes else style))
         filled = end
-    yield Content("").join([*parts, Content.styled(_FREE * (n_cells - filled), "dim")])
+    return Content("").join([*parts, Content.styled(_FREE * (n_cells - filled), "dim")])
 
 
 def _write_speed(writer: LineWriter, option: DraftOption) -> None:
@@ -166,8 +170,8 @@ def _write_speed(writer: LineWriter, option: DraftOption) -> None:
     elif option.prediction is not None:
         expected = option.prediction
         text = (
-            f"Predicted: {expected.speedup:.1f} times {expected.plain_tokens_per_s:.0f} tokens/s, "
-            f"if {expected.acceptance:.0%} are accepted."
+            f"Predicted: {expected.speedup:.1f} times {expected.plain_tokens_per_s:.0f} tokens/s "
+            f"({expected.bandwidth / 1e9:.0f} GB/s), if {expected.acceptance:.0%} are accepted."
         )
         if expected.n_draft == 0:
             text = "Drafting is not expected to pay here; mode auto finds out, and steps aside."
@@ -178,7 +182,8 @@ def _write_speed(writer: LineWriter, option: DraftOption) -> None:
         writer.write(Content.styled(one_line(option.measured_note), "dim"))
 
 
-def _write_point(writer: LineWriter, sign: str, style: str, text: str) -> None:
-    writer.margins = [Margin(Content.styled(f"{sign} ", style), Content("  "))]
-    writer.write(Content(text))
+def _write_points(writer: LineWriter, texts: Sequence[str], sign: str, style: str) -> None:
+    for text in texts:
+        writer.margins = [Margin(Content.styled(f"{sign} ", style), Content("  "))]
+        writer.write(Content(one_line(text)))
     writer.margins = []

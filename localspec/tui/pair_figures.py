@@ -11,6 +11,7 @@ from localspec.pairing.downloads import Download, DownloadState
 from localspec.pairing.targets import Fit
 from localspec.printable import one_line
 from localspec.tui import figures
+from localspec.tui.figures import file_size, span
 from localspec.tui.gauges import progress_bar
 
 if TYPE_CHECKING:
@@ -54,18 +55,6 @@ def speed_text(option: DraftOption) -> Content:
     return Content.styled(figures.NOTHING, "dim")
 
 
-def file_size(n_bytes: float | None, *, is_guess: bool = False) -> str:
-    """By powers of a thousand, as the Hub shows the sizes of files; at most 9 cells."""
-    if n_bytes is None:
-        return figures.NOTHING
-    mark = "~" if is_guess else ""
-    if n_bytes < 1e6:
-        return f"{mark}{n_bytes / 1e3:.0f} kB"
-    if n_bytes < 999.5e6:
-        return f"{mark}{n_bytes / 1e6:.0f} MB"
-    return f"{mark}{n_bytes / 1e9:.2f} GB" if n_bytes < 99.95e9 else f"{mark}{n_bytes / 1e9:.0f} GB"
-
-
 def parameters(count: int | None) -> str:
     """A number of weights, as models are named by it."""
     if not count:
@@ -80,19 +69,9 @@ def tokens(count: int) -> str:
     return f"{count // 1024}k" if count >= 1024 else str(count)
 
 
-def span(seconds: float) -> str:
-    """A time that is left."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60}:{whole % 60:02} min"
-    return f"{whole // 3600}:{whole % 3600 // 60:02} h"
-
-
 def download_line(row: Download, width: int) -> Content:
     """A name, a bar, how far, how fast, how long still; a narrow window leaves out the bar."""
-    name = Content(one_line(row.reference))
+    name = Content(one_line(row.reference.rpartition("/")[2]))
     share = row.n_done_bytes / max(1, row.n_total_bytes)
     state = _download_state(row)
     room = width - state.cell_length - 2

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from localspec.engine.requests import PairSpec
 from localspec.printable import one_line
@@ -11,68 +12,78 @@ from localspec.tui.pairs import Pairs
 
 if TYPE_CHECKING:
     from localspec.pairing.chosen import ChosenPair
-    from localspec.pairing.downloads import Download
+    from localspec.pairing.downloads import Download, DownloadState
 
-
-class Chat(Protocol):
-    """What loads."""
-
-    @property
-    def is_replying(self) -> bool:
-        """Whether the engine works on a reply."""
-
-    def use_pair(self, pair: PairSpec) -> None:
-        """Load it, or exchange the draft model."""
+Tell = Callable[[str, bool], None]
+"""Shows a line; the second argument is whether something went wrong."""
 
 
 class PairLoading:
-    """Keeps the last choice until it can be loaded. Call `look` whenever a download or the reply may have ended.
+    """Keeps the last choice until it can be loaded. Call `look` whenever a download or a reply may have ended."""
 
-    `tell` shows a line; its second argument is whether something went wrong.
-    """
-
-    def __init__(self, pairs: Pairs, chat: Chat, tell: Callable[[str, bool], None]) -> None:
+    def __init__(
+        self,
+        pairs: Pairs,
+        *,
+        is_replying: Callable[[], bool],
+        load: Callable[[ChosenPair, PairSpec], None],
+        tell: Tell,
+    ) -> None:
         self._pairs = pairs
-        self._chat = chat
+        self._is_replying = is_replying
+        self._load = load
         self._tell = tell
-        self._waits_for_reply = False
-        self.waiting: ChosenPair | None = None
+        self._waiting: ChosenPair | None = None
+        self._told_to_wait = False
+        self._states: dict[str, DownloadState] = {}
+        self._fetched: dict[str, Path] = {}  # rows may be taken away
 
     def choose(self, pair: ChosenPair) -> None:
-        """Fetch what is missing and load the pair; a choice that waited until now is dropped, its downloads go on."""
-        self.waiting = pair
-        self._waits_for_reply = False
-        rows = self._rows()
-        missing = [model for model in pair.missing if model.reference not in rows or rows[model.reference].path is None]
+        """Fetch what is missing and load the pair; a choice that waited until now is dropped, its downloads go on.
+
+        Raises:
+            LocalspecError: as `look`.
+        """
+        self._waiting = pair
+        self._told_to_wait = False
+        self._take_note()
+        missing = [model for model in pair.missing if model.reference not in self._fetched]
         for model in missing:
             self._pairs.downloads.start(model)
         if missing:
-            self._tell("The pair is loaded when it is here. Escape leads back to the chat.", False)
+            self._tell("It is loaded as soon as it is here. F2 leads back to the chat meanwhile.", False)
         self.look()
 
     def look(self) -> None:
-        """Load what was chosen if nothing is in the way any more."""
-        if self.waiting is None:
-            return
-        rows = self._rows()
-        wanted = [rows.get(model.reference) for model in self.waiting.missing]
-        ended = [row for row in wanted if row is not None and row.can_resume]
-        if ended:
-            # A failure is told of where downloads are watched; who resumes it has to choose the pair again.
-            self.waiting = None
-            self._tell(f"{one_line(ended[0].reference)} is not here, so its pair is not loaded.", True)
-        elif all(row is not None and row.path is not None for row in wanted):
-            self._load(self.waiting, rows)
+        """Tell what has ended, and load what was chosen if nothing is in the way any more.
 
-    def _load(self, pair: ChosenPair, rows: dict[str, Download]) -> None:
-        if self._chat.is_replying:
-            if not self._waits_for_reply:
-                self._waits_for_reply = True
-                self._tell("The pair is loaded when the reply has ended; Escape in the chat stops it.", False)
+        Raises:
+            LocalspecError: the pair cannot be loaded.
+        """
+        rows = self._take_note()
+        pair = self._waiting
+        if pair is None:
             return
-        self.waiting = None
-        fetched = {reference: row.path for reference, row in rows.items() if row.path is not None}
-        self._chat.use_pair(self._pairs.spec(pair, fetched))
+        missing = [model.reference for model in pair.missing if model.reference not in self._fetched]
+        if missing:
+            # One that was stopped, or has failed, may be resumed; one that was taken away is not wanted any more.
+            self._waiting = pair if all(reference in rows for reference in missing) else None
+        elif not self._is_replying():
+            self._waiting = None
+            self._load(pair, self._pairs.spec(pair, self._fetched))
+        elif not self._told_to_wait:
+            self._told_to_wait = True
+            self._tell("A reply runs: the pair is loaded when it has ended. Escape in the chat stops it.", False)
 
-    def _rows(self) -> dict[str, Download]:
-        return {row.reference: row for row in self._pairs.downloads.rows}
+    def _take_note(self) -> dict[str, Download]:
+        rows = {row.reference: row for row in self._pairs.downloads.rows}
+        for reference, row in rows.items():
+            was, self._states[reference] = self._states.get(reference), row.state
+            if was is None or was is row.state:
+                continue
+            if row.error is not None:
+                self._tell(f"{one_line(reference)}: {row.error.message} {row.error.hint}".strip(), True)
+            elif row.path is not None:
+                self._tell(f"{one_line(reference)} is here.", False)
+        self._fetched |= {reference: row.path for reference, row in rows.items() if row.path is not None}
+        return rows

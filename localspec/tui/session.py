@@ -79,22 +79,22 @@ class Session:
         self._engine.load(self.pair, listen)
 
     def use(self, pair: PairSpec) -> bool:
-        """Load another pair, or exchange only the draft model where the target is the one that is loaded: returns True.
+        """Load another pair, or exchange only the draft model where the target is the one that is loaded.
 
-        No request may be running.
+        No request may be running. Returns False where there is nothing to do.
 
         Raises:
             LocalspecError: the engine refuses.
         """
-        now = self.pair
-        is_swap = (
-            self.loaded is not None
-            and now is not None
-            and replace(pair, draft=None) == replace(now, draft=None, name=pair.name)
-        )
-        if not is_swap:
+        if (
+            self.loaded is None
+            or self.pair is None
+            or replace(pair, draft=None, name="") != replace(self.pair, draft=None, name="")
+        ):
             self.pair = pair
             self.load()
+            return True
+        if pair.draft == self.pair.draft and self.readiness is Readiness.READY:
             return False
         self._n_changes += 1
         number = self._n_changes

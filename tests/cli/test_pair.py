@@ -257,3 +257,48 @@ def test_a_quantization_that_fits_is_offered_for_a_target_that_does_not(online: 
 def test_a_machine_that_is_not_here_is_not_measured(pair: Pair):
     said = pair("Big.gguf", "--draft", "Small.gguf", "--gpu-memory", 24, "--measure", code=2)
     assert "Leave one out" in said.stderr.decode()
+
+
+def test_names_that_are_listed_come_before_the_hub(
+    online: Pair, server: FakeHub, tmp_path: Path, tiny_models: TinyModels
+):
+    """Whatever the Hub has under the same name is somebody else's."""
+    own = tmp_path / "own"
+    for folder in ("owner", "other"):
+        (own / folder).mkdir(parents=True)
+        (own / folder / "Big-GGUF.gguf").write_bytes(tiny_models.target.read_bytes())
+    (own / "qwen3-8b.gguf").write_bytes(tiny_models.draft.read_bytes())
+    online.variables["LOCALSPEC_MODELS_DIR"] = str(own)
+    for named in ("owner/Big-GGUF", "qwen3-8b"):
+        answer = online.json(named, "--draft", own / "qwen3-8b.gguf")
+        assert answer["target"]["path"].startswith(str(own)), named
+    said = online("Big-GGUF", code=2).stderr.decode()
+    assert "names 2 models" in said
+    assert "owner/Big-GGUF" in said
+    assert not server.n_sent
+
+
+def test_json_is_one_ascii_document_whatever_files_are_called(pair: Pair, tmp_path: Path):
+    own = tmp_path / "own"
+    own.mkdir()
+    evil = own / "\udcff\u202e\x1b[2J.gguf"
+    write_model(evil, name("general.name", "\u009b2J\u202e"), tokens=[*TOKENS])
+    pair.variables["LOCALSPEC_MODELS_DIR"] = str(own)
+    for args, command in (((evil,), "pair"), (("--json",), "models")):
+        shown = pair(*args, *(["--json"] if command == "pair" else []), command=command).stdout
+        assert shown.isascii()
+        assert b"\x1b" not in shown
+        json.loads(shown)
+
+
+def test_a_home_that_nobody_knows_is_no_bug(pair: Pair):
+    pair.variables["LOCALSPEC_HOME"] = "~no-such-user-here/x"
+    for command in (("pair",), ("plan", "--target", "x"), ("pull", "qwen3-8b"), ("models",)):
+        done = run_localspec(command, pair.home, pair.folder, variables=pair.variables)
+        assert done.returncode == 2, done.stderr
+        assert b"bug" not in done.stderr
+
+
+def test_a_terminal_without_the_signs_still_shows_the_rest(pair: Pair):
+    pair.variables |= {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    assert b"can draft" in pair("Big.gguf", "--draft", "Small.gguf", *CARD).stdout

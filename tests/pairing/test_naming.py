@@ -103,3 +103,55 @@ def test_a_disk_that_is_full_leaves_the_old_file(tmp_path: Path, monkeypatch: py
         save_pair(file, "mine", ENTRY, replace=False, as_default=True)
     assert file.read_text() == "ctx = 2048\n"
     assert [each.name for each in tmp_path.iterdir()] == ["config.toml"]
+
+
+FORMS = {
+    "tables between others": "[pairs.x]\ntarget = 'x.gguf'\n[chat]\nsystem = 's'\n[pairs.y]\ntarget = 'y.gguf'\n",
+    "an inline table": "pairs = {x = {target = 'x.gguf'}}\nctx = 2048\n",
+    "dotted keys": "pairs.x.target = 'x.gguf'\nmode = 'draft'\n",
+    "a mark of byte order": "\ufeffctx = 2048\n",
+    "nothing at its end": "ctx = 2048",
+    "comments only": "# mine",
+    "ends of lines as on Windows": "ctx = 2048\r\n\r\n[pairs.x]\r\ntarget = 'x.gguf'\r\n",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_that_loads_takes_a_pair(tmp_path: Path, form: str):
+    file = tmp_path / "config.toml"
+    file.write_bytes(FORMS[form].encode())
+    before = load_settings(file, {}, {})
+    save_pair(file, "mine", ENTRY, replace=False, as_default=True)
+    after = load_settings(file, {}, {})
+    assert set(after.pairs) == {*before.pairs, "mine"}
+    assert after.model_copy(update={"pairs": {}, "pair": None}) == before.model_copy(update={"pairs": {}, "pair": None})
+    assert after.pair == "mine"
+    if "\r\n" in FORMS[form]:
+        assert b"\n" not in file.read_bytes().replace(b"\r\n", b"")
+
+
+def test_a_pair_that_is_replaced_takes_no_comment_with_it(tmp_path: Path):
+    file = tmp_path / "config.toml"
+    file.write_text("[pairs.mine]\ntarget = 'x.gguf'\nkv_type = 'q8_0'\n\n# about the chat\n[chat]\nsystem = 's'\n")
+    save_pair(file, "mine", ENTRY, replace=True, as_default=False)
+    assert "# about the chat" in file.read_text()
+    entry = load_settings(file, {}, {}).pairs["mine"]
+    assert (entry.kv_type, entry.ctx) == (None, 4096)
+
+
+@pytest.mark.parametrize(
+    "text", ["ctx = 1\nctx = 2\n", "[pairs]\nmine = 3\n", "pairs = [1]\n", "[pairs.mine]\ntarget = [\n"]
+)
+def test_what_cannot_be_changed_is_told_and_kept(tmp_path: Path, text: str):
+    file = tmp_path / "config.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=r"config\.toml"):
+        save_pair(file, "mine", ENTRY, replace=True, as_default=True)
+    assert file.read_text() == text
+    assert [each.name for each in tmp_path.iterdir()] == ["config.toml"]
+
+
+def test_a_path_that_no_configuration_can_hold(tmp_path: Path):
+    with pytest.raises(UsageError, match="characters"):
+        save_pair(tmp_path / "c.toml", "mine", {"target": "\udcff.gguf"}, replace=False, as_default=True)
+    assert not list(tmp_path.iterdir())

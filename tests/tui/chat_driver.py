@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +23,11 @@ NARROW = (80, 24)
 WIDE = (120, 36)
 
 
-def make_app(engine: ScriptedEngine, pair: PairSpec = PAIR, **options: Any) -> ChatApp:
+def make_app(engine: ScriptedEngine, pair: PairSpec | None = PAIR, **options: Any) -> ChatApp:
     """A chat with the scripted engine and constant memory figures."""
     options.setdefault("memory_probe", lambda: MEMORY)
+    if (pairs := options.pop("pairs", None)) is not None:
+        options["pairs"] = lambda: pairs
     return ChatApp(engine, pair, ChatOptions(**options))
 
 
@@ -31,6 +36,21 @@ async def settle(pilot: Pilot[None]) -> None:
     await pilot.pause()
     await pilot.app.workers.wait_for_complete()
     await pilot.pause()
+
+
+async def until(pilot: Pilot[None], is_so: Callable[[], bool]) -> None:
+    """Wait for what threads bring about."""
+    deadline = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < deadline, screen_text(pilot.app)
+        await pilot.pause()
+        await asyncio.sleep(0.01)
+    await pilot.pause()
+
+
+async def until_shown(pilot: Pilot[None], *texts: str) -> None:
+    """Wait until all of them are on the screen."""
+    await until(pilot, lambda: all(text in screen_text(pilot.app) for text in texts))
 
 
 async def write(pilot: Pilot[None], text: str) -> None:

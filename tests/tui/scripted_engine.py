@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from localspec.engine.client import LoadListener, RequestListener
+from localspec.engine.client import LoadListener, RequestListener, SwapListener
 from localspec.engine.events import (
     Cancelled,
     Finished,
@@ -18,10 +18,11 @@ from localspec.engine.events import (
     RequestEvent,
     Step,
     StepDecoded,
+    SwapEvent,
     TextSpan,
 )
 from localspec.engine.metrics import RequestMetrics
-from localspec.engine.requests import GenerateRequest, PairSpec
+from localspec.engine.requests import GenerateRequest, ModelSpec, PairSpec
 from localspec.errors import LocalspecError
 from localspec.memory.usage import MemoryUse
 from localspec.speculative.drafter import DraftSource
@@ -157,17 +158,29 @@ class ScriptedEngine:
         self.requests: list[GenerateRequest] = []
         self.cancelled: list[str] = []
         self.n_loads = 0
+        self.pairs: list[PairSpec] = []  # that were loaded
+        self.drafts: list[ModelSpec | None] = []  # that were asked for in place of another
         self.n_closes = 0
         self._load_listener: LoadListener | None = None
+        self._swap_listener: SwapListener | None = None
         self._listeners: dict[str, RequestListener] = {}
 
     def load(self, pair: PairSpec, listener: LoadListener) -> None:
         if self.refuses_load:
             raise self.refuses_load
         self.n_loads += 1
+        self.pairs.append(pair)
         self._load_listener = listener
         for event in self.load_events:
             self.report_load(event)
+
+    def swap_draft(self, draft: ModelSpec | None, listener: SwapListener) -> None:
+        """Does not answer by itself: a test decides how it ends."""
+        self.drafts.append(draft)
+        self._swap_listener = listener
+
+    def cancel_swap(self) -> None:
+        pass
 
     def submit(self, request: GenerateRequest, listener: RequestListener) -> None:
         if self.refuses_submit:
@@ -188,6 +201,11 @@ class ScriptedEngine:
         """Report an event of the load."""
         assert self._load_listener is not None
         self.caller(partial(self._load_listener, event))
+
+    def report_swap(self, event: SwapEvent) -> None:
+        """Report an event of the exchange of the draft model."""
+        assert self._swap_listener is not None
+        self.caller(partial(self._swap_listener, event))
 
     def play(self, events: Iterable[RequestEvent], *, request: int = -1) -> None:
         """Report events of a request, by default the last."""

@@ -19,6 +19,7 @@ from localspec.tui.widgets.reply import ReplyView
 from localspec.tui.widgets.statistics import Statistics
 from tests.tui.chat_driver import NARROW, PAIR, WIDE, make_app, prompt, screen_text, send, sent, settle
 from tests.tui.scripted_engine import ScriptedEngine, complete, finished, metrics, reply_events
+from tests.tui.scripted_pairs import ScriptedPairs
 
 CODE_REPLY = "Try this:\n\n```python\nprint('hi')\n```\n\nor\n\n```\nplain\n```\n"
 
@@ -56,12 +57,12 @@ async def test_stop_is_offered_only_while_there_is_something_to_stop() -> None:
 
 
 async def test_the_footer_fits_the_smallest_usual_terminal() -> None:
-    app = make_app(ScriptedEngine())
+    app = make_app(ScriptedEngine(), pairs=ScriptedPairs())
     async with app.run_test(size=NARROW) as pilot:
         await send(pilot, "one")
         await settle(pilot)
         footer = screen_text(app).splitlines()[-1]
-        for key in ("esc Stop", "^t Mode", "^o Origins", "^y Copy", "^r Again", "^n New", "f1 Help", "^q Quit", "^p"):
+        for key in ("esc Stop", "^t Mode", "^o Origins", "^y Copy", "^n New", "f1 Help", "f2 Pair", "^q Quit", "^p"):
             assert key in footer
         assert app.chat.query_one(Footer).max_scroll_x == 0
 
@@ -214,7 +215,7 @@ async def test_the_last_prompt_is_edited() -> None:
     async with app.run_test() as pilot:
         await send(pilot, "one")
         engine.play(complete("reply"))
-        await pilot.press("f2")
+        await pilot.press("f3")
         await pilot.pause()
         assert prompt(app) == "one"
         assert "reply" not in [line.strip() for line in screen_text(app).splitlines()]
@@ -230,7 +231,7 @@ async def test_nothing_is_taken_back_from_a_reply_that_runs() -> None:
         await pilot.pause()
         assert "There is no reply yet." in screen_text(app)
         await send(pilot, "one")
-        await pilot.press("f2", "ctrl+r")
+        await pilot.press("f3", "ctrl+r")
         await pilot.pause()
         assert len(engine.requests) == 1
         assert prompt(app) == ""
@@ -262,7 +263,8 @@ async def test_help_names_every_key_of_the_footer() -> None:
         await pilot.pause()
         assert isinstance(app.screen, HelpDialog)
         text = screen_text(app)
-        for key in ("Ctrl+T", "Ctrl+O", "Ctrl+Y", "Ctrl+R", "Ctrl+N", "Ctrl+P", "Ctrl+Q", "F2", "Escape", "Ctrl+J"):
+        keys = "Ctrl+T", "Ctrl+O", "Ctrl+Y", "Ctrl+R", "Ctrl+N", "Ctrl+P", "Ctrl+Q", "F2", "F3", "Escape", "Ctrl+J"
+        for key in keys:
             assert key in text
         for origin in Origin:
             assert origin.value in text

@@ -16,6 +16,7 @@ from localspec.speculative.drafter import DraftSource
 from localspec.tui.theme import LIGHT
 from tests.tui.chat_driver import NARROW, WIDE, make_app, send, settle, write
 from tests.tui.scripted_engine import GIB, MEMORY, ScriptedEngine, finished, reply_events
+from tests.tui.scripted_pairs import ScriptedPairs
 
 REPLY = """Speculative decoding lets a **small model** write a few tokens ahead. \
 The large one then checks all of them in *one pass*:
@@ -49,7 +50,7 @@ def picture(snap_compare: Callable[..., bool]) -> Picture:
 
     def compare(scene: Scene, size: tuple[int, int], *, memory: MemoryUse = MEMORY, loads: bool = True) -> bool:
         engine = ScriptedEngine() if loads else ScriptedEngine(load_events=[])
-        app = make_app(engine, notice=NOTICE, memory_probe=lambda: memory)
+        app = make_app(engine, notice=NOTICE, memory_probe=lambda: memory, pairs=ScriptedPairs())
 
         async def run_before(pilot: Pilot[None]) -> None:
             await settle(pilot)

@@ -41,6 +41,23 @@ def test_keys_text_and_quitting(terminal: Terminal) -> None:
     terminal.until(terminal.exit_status, "status 0")
 
 
+def test_a_pair_is_chosen_in_one_burst_of_keys(terminal: Terminal) -> None:
+    terminal.until(terminal.screen, "8,192 tokens", "^q Quit")
+    title = terminal.run("display-message", "-p", "#{pane_title}")
+    terminal.run("send-keys", "F2")
+    terminal.until(terminal.screen, "● first", "second before ␛]0;owned␇")
+    # What is typed over the list filters it, and the arrow leads back before Enter arrives.
+    terminal.run("send-keys", "target first")
+    terminal.until(terminal.screen, "target first", "none of 2 has that name")
+    terminal.run("send-keys", *["BSpace"] * 12)
+    terminal.until(terminal.screen, "● first")
+    terminal.run("send-keys", "first", "Down", "Enter")
+    terminal.until(terminal.screen, "Drafts for first", "a draft", "before ␛]0;owned␇")
+    terminal.run("send-keys", "Enter")
+    terminal.until(terminal.screen, "The draft model from here on: before ␛]0;owned␇", "Write a prompt")
+    assert terminal.run("display-message", "-p", "#{pane_title}") == title
+
+
 def test_no_colour_reaches_a_terminal_that_wants_none(plain_terminal: Terminal) -> None:
     plain_terminal.until(plain_terminal.screen, "^q Quit")
     plain_terminal.run("send-keys", "hello", "Enter")

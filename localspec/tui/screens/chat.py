@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from typing import ClassVar, Final
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual import on
 from textual.app import ComposeResult, SystemCommand
@@ -13,14 +13,14 @@ from textual.screen import Screen
 from textual.widgets import Footer
 
 from localspec.engine.client import Engine
-from localspec.engine.events import Failed, Loaded, LoadFailed, Loading
+from localspec.engine.events import Failed, Loaded, LoadFailed, Loading, SwapFailed
 from localspec.engine.requests import Mode, PairSpec
 from localspec.errors import ContextFullError, LocalspecError
 from localspec.printable import printable
-from localspec.tui.bridge import EngineBridge, Report
+from localspec.tui.bridge import EngineBridge, LoadReport, Report, Swapped
 from localspec.tui.code_blocks import code_blocks
 from localspec.tui.conversation import Exchange, Outcome
-from localspec.tui.messages import EngineReported, PromptSent
+from localspec.tui.messages import EngineReported, PairsAsked, PromptSent, ReplyEnded
 from localspec.tui.options import ChatOptions
 from localspec.tui.screens.copy import CopyDialog
 from localspec.tui.screens.help import HelpDialog
@@ -28,6 +28,9 @@ from localspec.tui.screens.problem import ProblemDialog
 from localspec.tui.session import Readiness, Session
 from localspec.tui.widgets.chat_view import ChatView
 from localspec.tui.widgets.prompt import Prompt
+
+if TYPE_CHECKING:
+    from localspec.pairing.downloads import Download
 
 _log = logging.getLogger(__name__)
 
@@ -54,20 +57,19 @@ class ChatScreen(Screen[None]):
         Binding("ctrl+t", "next_mode", "Mode"),
         Binding("ctrl+o", "origins", "Origins"),
         Binding("ctrl+y", "copy", "Copy"),
-        Binding("ctrl+r", "again", "Again"),
-        Binding("f2", "edit", "Edit the last prompt", show=False),
+        Binding("ctrl+r", "again", "Again", show=False),
+        Binding("f3", "edit", "Edit the last prompt", show=False),
         Binding("ctrl+n", "new_chat", "New"),
         Binding("f1", "help", "Help"),
+        Binding("f2", "pairs", "Pair"),
     ]
 
-    def __init__(self, engine: Engine, pair: PairSpec, options: ChatOptions) -> None:
+    def __init__(self, engine: Engine, pair: PairSpec | None, options: ChatOptions) -> None:
         super().__init__()
         self._bridge = EngineBridge(self.post_message)
         self._view = ChatView(pair, options)
+        self._has_pairs = options.pairs is not None
         self._by_origin = False
-        # Without a draft model, auto is lookup.
-        modes = list(_MODES) if pair.draft is not None else [Mode.AUTO, Mode.PLAIN]
-        self._modes = {mode: _MODES[mode] for mode in modes}
         self.session = Session(engine, pair, options, self._bridge.deliver)
 
     def compose(self) -> ComposeResult:
@@ -84,8 +86,11 @@ class ChatScreen(Screen[None]):
 
     @on(PromptSent)
     def send(self, message: PromptSent) -> None:
-        """Ask for a reply. While one runs, the prompt goes back to the input."""
-        if self.session.open is not None:
+        """Ask for a reply. While one runs, or without a model, the prompt goes back to the input."""
+        if self.session.readiness is Readiness.EMPTY:
+            self.notify("F2 chooses models. Your prompt stays in the input.", title="No models are loaded")
+            self._view.prompt.give_back(message.text)
+        elif self.session.open is not None:
             self.notify("Escape stops the reply that runs. Your prompt stays in the input.", title="One at a time")
             self._view.prompt.give_back(message.text)
         else:
@@ -155,6 +160,27 @@ class ChatScreen(Screen[None]):
         self.session.forget()
         self._view.clear()
         self.refresh_bindings()
+        self.post_message(ReplyEnded())
+
+    def action_pairs(self) -> None:
+        """Choose models."""
+        self.post_message(PairsAsked())
+
+    def use_pair(self, pair: PairSpec) -> None:
+        """Load another pair, or exchange the draft model where the target stays; no reply may be running."""
+        try:
+            is_other = self.session.use(pair)
+        except LocalspecError as error:
+            self._fail(error)
+            return
+        if is_other:
+            self._view.show_choice(pair)
+        else:
+            self.notify("This pair is loaded already.")
+
+    def show_downloads(self, rows: Sequence[Download]) -> None:
+        """How downloads stand."""
+        self._view.show_downloads(rows)
 
     def action_help(self) -> None:
         """Show the keys and how to read the screen."""
@@ -170,11 +196,15 @@ class ChatScreen(Screen[None]):
         yield SystemCommand("Edit the last prompt", "Take it back into the input", self.action_edit)
         yield SystemCommand("Stop the reply", "Keep what there is", self.action_stop)
         yield SystemCommand("New chat", "Forget the conversation", self.action_new_chat)
+        if self._has_pairs:
+            yield SystemCommand("Pair: choose models", "Target, draft model and downloads", self.action_pairs)
         yield SystemCommand("Help", "Keys, and how to read the screen", self.action_help)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002 - Textual's signature
-        """Stop is there while something can be stopped."""
-        return self.session.open is not None if action == "stop" else True
+        """Stop is there while something can be stopped, and the choice of models where there is one."""
+        if action == "stop":
+            return self.session.open is not None
+        return self._has_pairs if action == "pairs" else True
 
     # What the engine says.
 
@@ -183,19 +213,23 @@ class ChatScreen(Screen[None]):
         """Show everything that has happened since the last time, at once."""
         for report in self._bridge.drain():
             exchange = self.session.take(report)
-            if isinstance(report, Loading | Loaded | LoadFailed):
+            if isinstance(report, Loading | Loaded | LoadFailed | Swapped | SwapFailed):
                 self._draw_load(report)
             elif exchange is not None:
                 self._draw_reply(report, exchange)
 
-    def _draw_load(self, report: Loading | Loaded | LoadFailed) -> None:
+    def _draw_load(self, report: LoadReport) -> None:
         self._view.show_load(report)
+        if self.session.mode is Mode.DRAFT and Mode.DRAFT not in self._modes:
+            self.use_mode(Mode.AUTO)
         try:
             self.session.submit_waiting()
         except LocalspecError as error:
             self._fail(error)
-        if isinstance(report, LoadFailed):
+        if isinstance(report, LoadFailed) or (isinstance(report, SwapFailed) and report.loaded is None):
             self._fail(report.error)
+        elif isinstance(report, SwapFailed):
+            self._show_problem(report.error)
 
     def _draw_reply(self, report: Report, exchange: Exchange) -> None:
         self._view.show_progress(report, exchange)
@@ -205,6 +239,13 @@ class ChatScreen(Screen[None]):
             self._show_problem(report.error)
 
     # The rest.
+
+    @property
+    def _modes(self) -> dict[Mode, str]:
+        """Those with a key to them. Without a draft model, auto is lookup."""
+        pair = self.session.pair
+        has_draft = pair is None or pair.draft is not None
+        return _MODES if has_draft else {mode: _MODES[mode] for mode in (Mode.AUTO, Mode.PLAIN)}
 
     def _load(self) -> None:
         try:
@@ -226,6 +267,7 @@ class ChatScreen(Screen[None]):
     def _end(self, exchange: Exchange) -> None:
         self._view.end(exchange)
         self.refresh_bindings()
+        self.post_message(ReplyEnded())
 
     def _fail(self, error: LocalspecError) -> None:
         """The models could not be loaded, or the prompt that waited for them not be submitted."""

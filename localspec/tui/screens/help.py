@@ -34,11 +34,22 @@ _KEYS: Final = (
     Entry("Ctrl+O", "Replies by token origin"),
     Entry("Ctrl+Y", "Copy the reply or a code block"),
     Entry("Ctrl+R", "Ask for the last reply again"),
-    Entry("F2", "Edit the last prompt"),
+    Entry("F3", "Edit the last prompt"),
     Entry("Ctrl+N", "New chat"),
+    Entry("F2", "Choose models: target, draft model, downloads"),
     Entry("Ctrl+P", "All commands"),
     Entry("Ctrl+C", "Copy what is selected; without a selection, stop the reply"),
     Entry("Ctrl+Q", "Quit"),
+)
+_PAIR_KEYS: Final = (
+    Entry("Letters", "Filter the targets by name; Enter in the field searches the Hub"),
+    Entry("Enter", "Choose the target; load the pair, or download and then load it"),
+    Entry("F3", "Other quantizations of what is not here yet"),
+    Entry("F4", "Search the Hub for more drafts"),
+    Entry("Ctrl+S", "Save the pair under a name"),
+    Entry("Tab", "To the details, and to the downloads"),
+    Entry("Delete, Enter", "Stop or take away a download; resume it"),
+    Entry("Escape", "One step back; downloads go on"),
 )
 _READING: Final = (
     Entry("tokens/s", "over the last two seconds; after the reply, its average"),
@@ -60,14 +71,24 @@ class HelpDialog(Dialog[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("f1", "close", "Close", show=False)]
 
+    def __init__(self, *, of_pairs: bool = False) -> None:
+        """`of_pairs`: what is about choosing models comes first."""
+        super().__init__()
+        self._of_pairs = of_pairs
+
     def compose(self) -> ComposeResult:
-        """Three lists."""
+        """Four lists."""
         origins = [Entry(origin.value, meaning, ORIGIN_STYLES[origin]) for origin, meaning in ORIGIN_MEANINGS.items()]
+        of_chat = [
+            EntryList("Keys", _KEYS),
+            EntryList("The numbers", _READING),
+            EntryList("Tokens by origin", tuple(origins)),
+        ]
+        pairs = EntryList("Choosing models, after F2", _PAIR_KEYS)
         with VerticalScroll(classes="dialog -help") as box:
             box.border_title = "Help"
-            yield Passage(EntryList("Keys", _KEYS))
-            yield Passage(EntryList("The numbers", _READING))
-            yield Passage(EntryList("Tokens by origin", tuple(origins)))
+            for entries in [pairs, *of_chat] if self._of_pairs else [*of_chat, pairs]:
+                yield Passage(entries)
 
 
 @dataclass(frozen=True, slots=True)

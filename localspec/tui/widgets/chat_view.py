@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
-from localspec.engine.events import Cancelled, Finished, FinishReason, Loaded, LoadFailed, Loading, Prefilling, Queued
+from localspec.engine.events import (
+    Cancelled,
+    Finished,
+    FinishReason,
+    Loaded,
+    LoadFailed,
+    Loading,
+    Prefilling,
+    Queued,
+    SwapFailed,
+)
 from localspec.engine.requests import Mode, PairSpec
-from localspec.tui.bridge import Decoded, Report
+from localspec.printable import one_line
+from localspec.tui.bridge import Decoded, LoadReport, Report, Swapped
 from localspec.tui.conversation import Exchange
 from localspec.tui.options import ChatOptions
+from localspec.tui.widgets.download_line import DownloadLine
 from localspec.tui.widgets.loading import LoadingLine
 from localspec.tui.widgets.origin_legend import OriginLegend
 from localspec.tui.widgets.prompt import Prompt
@@ -20,15 +33,21 @@ from localspec.tui.widgets.statistics import Statistics
 from localspec.tui.widgets.transcript import Transcript
 from localspec.tui.widgets.welcome import Welcome
 
+if TYPE_CHECKING:
+    from localspec.pairing.downloads import Download
+
 _NO_TEMPLATE: Final = "The target carries no chat template: ChatML is assumed, and the replies may suffer."
 
 
 class ChatView(Vertical):
     """Transcript, statistics and prompt. It shows what it is told and decides nothing."""
 
-    def __init__(self, pair: PairSpec, options: ChatOptions) -> None:
+    def __init__(self, pair: PairSpec | None, options: ChatOptions) -> None:
         super().__init__()
-        self._welcome = Welcome(pair.name, options.notice)
+        self._welcome = Welcome(pair.name if pair else "", options.notice, invites=options.is_first_run)
+        self._has_pair = pair is not None
+        self._loaded: Loaded | None = None
+        self._download_line = DownloadLine()
         self._legend = OriginLegend()
         self._loading_line = LoadingLine()
         self._statistics = Statistics(options.mode, options.num_speculative_tokens, options.memory_probe)
@@ -40,31 +59,51 @@ class ChatView(Vertical):
         yield self.transcript
         yield self._legend
         yield self._loading_line
+        yield self._download_line
         yield self._statistics
         yield self.prompt
 
     def on_mount(self) -> None:
         """The legend belongs to the origin view."""
         self._legend.display = False
+        self._loading_line.display = self._has_pair
 
     @property
     def last_reply(self) -> ReplyView | None:
         """The newest reply."""
         return self.transcript.last_reply
 
-    def show_load(self, report: Loading | Loaded | LoadFailed) -> None:
+    def show_load(self, report: LoadReport) -> None:
         """How the models load."""
         match report:
             case Loading(what=what, fraction=fraction):
                 self._loading_line.show(what, fraction)
             case Loaded():
+                self._show_loaded(report)
+            case Swapped(loaded=loaded):
+                self._show_loaded(loaded)
+            case SwapFailed(loaded=Loaded() as loaded):
+                self._show_loaded(loaded)
+            case LoadFailed() | SwapFailed():
                 self._loading_line.hide()
-                self._welcome.show_loaded(report)
-                self._statistics.show_loaded(report)
-                template_note = "" if report.has_chat_template else _NO_TEMPLATE
-                self.transcript.note("\n".join(filter(None, (report.speculation_note, template_note))))
-            case LoadFailed():
-                self._loading_line.hide()
+
+    def show_choice(self, pair: PairSpec) -> None:
+        """Another pair will be loaded."""
+        self._welcome.show_choice(pair.name)
+        self._loading_line.show(f"Loading {pair.name}", 0.0)
+
+    def show_downloads(self, rows: Sequence[Download]) -> None:
+        """How downloads stand."""
+        self._download_line.look(rows)
+
+    def _show_loaded(self, loaded: Loaded) -> None:
+        self._loading_line.hide()
+        self._welcome.show_loaded(loaded)
+        self._statistics.show_loaded(loaded)
+        before, self._loaded = self._loaded, loaded
+        change = _change(before, loaded) if before is not None else ""
+        template_note = "" if loaded.has_chat_template else _NO_TEMPLATE
+        self.transcript.note("\n".join(filter(None, (change, loaded.speculation_note, template_note))))
 
     def begin(self, exchange: Exchange, status: str) -> None:
         """A prompt was sent; `status` is what its reply waits for."""
@@ -118,3 +157,13 @@ class ChatView(Vertical):
         self._statistics.clear()
         self._legend.begin()
         self.prompt.focus()
+
+
+def _change(before: Loaded, now: Loaded) -> str:
+    """Who answers from here on, if that is somebody else than before."""
+    if (before.target_name, before.draft_name) == (now.target_name, now.draft_name):
+        return ""
+    draft = one_line(now.draft_name) if now.draft_name else "no draft model"
+    if before.target_name == now.target_name:
+        return f"The draft model from here on: {draft}."
+    return f"From here on {one_line(now.target_name)} answers, with {draft}."

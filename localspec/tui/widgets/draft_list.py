@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from textual import on
@@ -13,15 +15,17 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
-from localspec.pairing.chosen import Target
+from localspec.pairing.chosen import Target, with_path
 from localspec.pairing.drafts import DraftOption, ranked
 from localspec.printable import one_line
-from localspec.tui.pair_figures import VERDICT_SIGNS, draft_fit_text, file_size, speed_text
+from localspec.tui.figures import file_size
+from localspec.tui.pair_figures import VERDICT_SIGNS, draft_fit_text, speed_text
 from localspec.tui.widgets.row_list import Row, RowList, columns, remark
 
 _NO_DRAFT: Final = "none"
 # Cells of the columns; a negative one is set right.
 _PLACE, _DOWNLOAD, _VOCABULARY, _FIT, _SPEED = 11, -9, 12, 11, -7
+_WITH_DOWNLOAD: Final = 50
 _WITH_VOCABULARY: Final = 72
 _WITH_PLACE: Final = 90
 
@@ -77,7 +81,30 @@ class DraftList(Vertical):
         self._status = "Looking at what is here …"
         self._put = ""
         self.list.show(())
-        self._title.update(Content.assemble(("Drafts for ", "dim"), (one_line(target.model.name), "bold")))
+        self._title.update(
+            Content.assemble(("Drafts for ", "dim"), (one_line(target.model.name.removesuffix(".gguf")), "bold"))
+        )
+        self._show()
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether more may come."""
+        return bool(self._status)
+
+    @property
+    def was_moved(self) -> bool:
+        """Whether the user has moved the highlight away from the best."""
+        return self.list.highlighted_key not in {"", self._put}
+
+    def update(self, target: Target) -> None:
+        """Another pair is loaded by now."""
+        self._target = target
+        self._show()
+
+    def note_fetched(self, paths: Mapping[str, Path]) -> None:
+        """Files that are here by now, by reference."""
+        for key, option in self._options.items():
+            self._options[key] = dataclasses.replace(option, model=with_path(option.model, paths))
         self._show()
 
     def say(self, status: str) -> None:
@@ -111,7 +138,7 @@ class DraftList(Vertical):
 
     @on(RowList.OptionSelected)
     def choose(self, event: RowList.OptionSelected) -> None:
-        """This draft."""
+        """The user takes it."""
         event.stop()
         self.post_message(self.Chosen(self._options.get(event.option_id or "")))
 
@@ -129,7 +156,7 @@ class DraftList(Vertical):
         rows += [remark(f"  {one_line(note)}") for note in self._notes]
         if self._status:
             rows.append(remark(f"  {one_line(self._status)}"))
-        has_moved = self.list.highlighted_key not in {"", self._put}
+        has_moved = self.was_moved
         self.list.show(rows)
         if not has_moved:
             self._put = _key(options[0]) if options and options[0].fits else _NO_DRAFT
@@ -145,7 +172,7 @@ class _Heading(Widget):
     """The names of the columns."""
 
     def render(self) -> Content:
-        texts = "download", "vocabulary", "beside it", "speed"
+        texts = "download", "vocabulary", "fits beside", "speed"
         name = Content("  draft model")
         return _columns(self.content_size.width, name, "where", *(Content(each) for each in texts)).stylize("dim")
 
@@ -180,7 +207,8 @@ def _line_of_none(width: int) -> Content:
 def _columns(width: int, name: Content, place: str, *texts: Content) -> Content:
     download, vocabulary, fit, speed = texts
     others: list[tuple[Content | str, int]] = [(place, _PLACE)] if width >= _WITH_PLACE else []
-    others.append((download, _DOWNLOAD))
+    if width >= _WITH_DOWNLOAD:
+        others.append((download, _DOWNLOAD))
     if width >= _WITH_VOCABULARY:
         others.append((vocabulary, _VOCABULARY))
     return columns(width, name, *others, (fit, _FIT), (speed, _SPEED))

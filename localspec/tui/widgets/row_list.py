@@ -48,10 +48,19 @@ class RowList(OptionList):
         if self._has(key):
             self.highlighted = self.get_option_index(key)
 
+    def scroll_to_highlight(self, top: bool = False) -> None:
+        """From the first row that can be chosen, the headings above it are seen too."""
+        first = next((index for index, option in enumerate(self.options) if not option.disabled), None)
+        if self.highlighted == first and first is not None and first < self.scrollable_content_region.height:
+            self.scroll_home(animate=False, immediate=True)
+        else:
+            super().scroll_to_highlight(top)
+
     def on_resize(self) -> None:
         """Set the lines anew for another width."""
         if self.scrollable_content_region.width != self._set_width:
             self._fill()
+        self.call_after_refresh(self.scroll_to_highlight)
 
     async def _on_click(self, event: events.Click) -> None:
         # Textual would call OptionList's own handler after this one: it chooses at the first click.
@@ -67,9 +76,7 @@ class RowList(OptionList):
     def _fill(self) -> None:
         key, scrolled = self.highlighted_key, self.scroll_offset.y
         self._set_width = width = self.scrollable_content_region.width
-        self.set_options(
-            Option(row.set(max(1, width)), id=row.key or None, disabled=not row.key) for row in self._rows
-        )
+        self.set_options(Option(row.set(max(1, width)), id=row.key or None, disabled=not row.key) for row in self._rows)
         self.scroll_to(y=scrolled, animate=False, immediate=True)
         if self._has(key):
             self.highlighted = self.get_option_index(key)

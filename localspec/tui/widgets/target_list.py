@@ -18,19 +18,22 @@ from textual.widgets import Input
 from localspec.errors import LocalspecError
 from localspec.pairing.drafts import Place
 from localspec.pairing.service import Listing
-from localspec.pairing.targets import TargetEntry
+from localspec.pairing.targets import Fit, TargetEntry
 from localspec.printable import one_line
-from localspec.tui.pair_figures import file_size, fit_text, tokens
+from localspec.tui.figures import file_size
+from localspec.tui.pair_figures import fit_text, tokens
 from localspec.tui.widgets.row_list import Row, RowList, columns, remark
 
 _TITLES: Final = {
     Place.HERE: "On this machine",
-    Place.REGISTRY: "Known to work, to download (models.toml)",
+    Place.REGISTRY: "To download, from models.toml",
     Place.HUB: "On the Hub",
 }
+_SIGNS: Final = {"target": "● ", "draft": "○ ", "": "  "}
 # Cells of the columns; a negative one is set right.
 _QUANTIZATION, _SIZE, _CONTEXT, _FIT = 9, -9, -7, 11
 _WITH_CONTEXT: Final = 70
+_WITH_QUANTIZATION: Final = 50
 
 
 @dataclass(slots=True)
@@ -68,12 +71,15 @@ class TargetList(Vertical):
             super().__init__()
             self.text = text
 
-    def __init__(self) -> None:
+    def __init__(self, *, begins_anew: bool = False) -> None:
+        """`begins_anew`: the highlight goes to the first target that is not loaded and fits."""
         super().__init__()
+        self._begins_anew = begins_anew
+        self._put = ""  # where the highlight was put; until the user moves it, it goes to a better one
         self._sections = {place: _Section(status="Looking …") for place in (Place.HERE, Place.REGISTRY)}
         self._sections[Place.HUB] = _Section(status="Type a name above and press Enter to search the Hub.")
         self._searched = ""
-        self.search = Input(placeholder="Filter by name; Enter searches the Hub", compact=True)
+        self.search = Input(placeholder="Filter by name; Enter searches the Hub", compact=True, select_on_focus=False)
         self.list = RowList()
 
     def compose(self) -> ComposeResult:
@@ -106,9 +112,12 @@ class TargetList(Vertical):
         self._show()
 
     def fill(self, place: Place, listing: Listing) -> None:
-        """What there is at a place."""
+        """What there is at a place. Who waits for the Hub's answer gets it highlighted."""
         self._sections[place] = _Section(listing)
         self._show()
+        if place is Place.HUB and listing.entries and self.search.has_focus:
+            self.screen.set_focus(self.list)
+            self.list.highlight(_key(place, listing.entries[0]))
 
     def fail(self, place: Place, error: LocalspecError) -> None:
         """Why nobody knows what there is; what was known before stays."""
@@ -116,8 +125,8 @@ class TargetList(Vertical):
         self._show()
 
     def action_into_list(self) -> None:
-        """From the field into the list."""
-        self.list.focus()
+        """From the field into the list; at once, since the next key may be there already."""
+        self.screen.set_focus(self.list)
 
     @on(Input.Changed)
     def filter(self, event: Input.Changed) -> None:
@@ -132,7 +141,7 @@ class TargetList(Vertical):
         if event.value.strip():
             self.post_message(self.SearchAsked(event.value.strip()))
         else:
-            self.list.focus()
+            self.screen.set_focus(self.list)
 
     @on(RowList.OptionHighlighted)
     def look(self, event: RowList.OptionHighlighted) -> None:
@@ -142,7 +151,7 @@ class TargetList(Vertical):
 
     @on(RowList.OptionSelected)
     def choose(self, event: RowList.OptionSelected) -> None:
-        """This entry."""
+        """The user takes it."""
         event.stop()
         if entry := self._entry(event.option_id or ""):
             self.post_message(self.Chosen(entry))
@@ -150,16 +159,32 @@ class TargetList(Vertical):
     # --- rows ---------------------------------------------------------------------------------------------------------
 
     def _entry(self, key: str) -> TargetEntry | None:
-        place, _, text = key.partition(" ")
-        section = next((each for name, each in self._sections.items() if name.name == place), None)
-        if section is None or section.listing is None:
-            return None
-        return next((entry for entry in section.listing.entries if entry.text == text), None)
+        entries = ((place, entry) for place in self._sections for entry in self._entries(place))
+        return next((entry for place, entry in entries if _key(place, entry) == key), None)
+
+    @property
+    def _first_to_try(self) -> str:
+        keys = (
+            _key(place, entry)
+            for place in (Place.HERE, Place.REGISTRY)
+            for entry in self._entries(place)
+            if not entry.loaded_as and entry.fit is Fit.FITS
+        )
+        return next(keys, "")
+
+    def _entries(self, place: Place) -> tuple[TargetEntry, ...]:
+        listing = self._sections[place].listing
+        return listing.entries if listing is not None else ()
 
     def _show(self) -> None:
         words = self.search.value.lower().split()
         rows = [row for place, section in self._sections.items() for row in self._rows(place, section, words)]
+        has_moved = self.list.highlighted_key not in {"", self._put}
         self.list.show(rows)
+        if self._begins_anew and not has_moved:
+            self.list.highlight(self._first_to_try)
+        if not has_moved:
+            self._put = self.list.highlighted_key
         if not self.list.highlighted_key:
             self.post_message(self.Highlighted(None))
 
@@ -168,12 +193,12 @@ class TargetList(Vertical):
         if place is Place.HUB and self._searched:
             title += f", for {one_line(self._searched)!r}"
         yield remark(title, "bold")
-        entries = section.listing.entries if section.listing is not None else ()
+        entries = self._entries(place)
         # What the Hub found for the very text of the field is not filtered again: it knows names that we do not.
         is_answer = place is Place.HUB and self._searched.lower().split() == words
         shown = [entry for entry in entries if is_answer or _matches(entry, words)]
         for entry in shown:
-            yield Row(f"{place.name} {entry.text}", lambda width, entry=entry: _line(entry, width))  # type: ignore[misc]
+            yield Row(_key(place, entry), lambda width, entry=entry: _line(entry, width))  # type: ignore[misc]
         if entries and not shown:
             yield remark(f"  none of {len(entries)} has that name")
         for note in section.listing.notes if section.listing is not None else ():
@@ -191,7 +216,11 @@ class _Heading(Widget):
 
     def render(self) -> Content:
         width = self.content_size.width
-        return _columns(width, Content("  target"), "quant", "size", "context", Content("here")).stylize("dim")
+        return _columns(width, Content("  target"), "quant", "size", "context", Content("fits here")).stylize("dim")
+
+
+def _key(place: Place, entry: TargetEntry) -> str:
+    return f"{place.name} {entry.text}"
 
 
 def _matches(entry: TargetEntry, words: list[str]) -> bool:
@@ -200,9 +229,9 @@ def _matches(entry: TargetEntry, words: list[str]) -> bool:
 
 
 def _line(entry: TargetEntry, width: int) -> Content:
-    name = Content(("● " if entry.is_loaded else "  ") + one_line(entry.name))
+    name = Content(_SIGNS[entry.loaded_as] + one_line(entry.name))
     if entry.is_gated:
-        name += Content.styled(" (licence to accept)", "dim")
+        name += Content.styled(" (gated)", "dim")
     return _columns(
         width,
         name,
@@ -214,7 +243,8 @@ def _line(entry: TargetEntry, width: int) -> Content:
 
 
 def _columns(width: int, name: Content, quantization: str, size: str, context: str, fit: Content) -> Content:
-    others: list[tuple[Content | str, int]] = [(quantization, _QUANTIZATION), (size, _SIZE)]
+    others: list[tuple[Content | str, int]] = [(quantization, _QUANTIZATION)] if width >= _WITH_QUANTIZATION else []
+    others.append((size, _SIZE))
     if width >= _WITH_CONTEXT:
         others.append((context, _CONTEXT))
     return columns(width, name, *others, (fit, _FIT))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from textual.content import Content
 from textual.widget import Widget
 
@@ -9,12 +11,16 @@ from localspec.engine.events import Loaded
 from localspec.printable import printable
 from localspec.tui import figures
 
+_INVITATION: Final = " chooses models for this machine; or just type."
+
 
 class Welcome(Widget):
     """The product, the models that answer, and how to begin."""
 
-    def __init__(self, pair_name: str, notice: str) -> None:
+    def __init__(self, pair_name: str, notice: str, *, invites: bool = False) -> None:
+        """`pair_name` "": there is none yet. `invites`: nobody has chosen one, so say how."""
         super().__init__()
+        self._invites = invites
         self._pair_name = printable(pair_name)
         self._notice = printable(notice)
         self._loaded: Loaded | None = None
@@ -22,6 +28,14 @@ class Welcome(Widget):
     def show_loaded(self, loaded: Loaded) -> None:
         """The models are known."""
         self._loaded = loaded
+        self.refresh(layout=True)
+
+    def show_choice(self, pair_name: str) -> None:
+        """Another pair was chosen: what was said of the one before is over."""
+        self._pair_name = printable(pair_name)
+        self._invites = False
+        self._notice = ""
+        self._loaded = None
         self.refresh(layout=True)
 
     def render(self) -> Content:
@@ -36,6 +50,8 @@ class Welcome(Widget):
         ]
         if self._notice:
             lines += [Content(""), Content(self._notice)]
+        if self._invites:
+            lines += [Content(""), Content.assemble(("F2", "$accent bold"), _INVITATION)]
         lines += [
             Content(""),
             Content.styled("Enter sends, Ctrl+J starts a new line, F1 shows all keys.", "dim"),
@@ -44,6 +60,8 @@ class Welcome(Widget):
 
     def _models(self) -> list[Content]:
         loaded = self._loaded
+        if loaded is None and not self._pair_name:
+            return [Content("No models are loaded yet. F2 chooses them.")]
         if loaded is None:
             return [_fact("pair", self._pair_name)]
         where = "GPU" if loaded.gpu_offload else "CPU"
