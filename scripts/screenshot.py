@@ -10,10 +10,13 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 
+from localspec.config import Settings
 from localspec.engine.client import EngineClient
 from localspec.engine.requests import ModelSpec, PairSpec, SamplingParams
 from localspec.memory.usage import process_memory
 from localspec.models.demo import demo_files
+from localspec.pairing.service import PairService
+from localspec.paths import config_file
 from localspec.tui.app import ChatApp
 from localspec.tui.messages import PromptSent
 from localspec.tui.options import ChatOptions
@@ -35,6 +38,7 @@ def main() -> None:
             sampling=SamplingParams(temperature=0.0),
             max_tokens=260,
             memory_probe=lambda: process_memory(engine.process_id) if engine.process_id else None,
+            pairs=lambda: PairService(Settings(), config_file()),
         )
         asyncio.run(draw(ChatApp(engine, pair, options)))
 
