@@ -29,7 +29,9 @@ from typing import Annotated, Any, Final, Literal, Self, get_origin
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
 from localspec.errors import ConfigError
+from localspec.files import read_regular
 from localspec.paths import HOME_VARIABLE
+from localspec.printable import shown_value
 
 __all__ = [
     "CHOSEN_TOGETHER",
@@ -43,6 +45,7 @@ __all__ = [
 ]
 
 ENVIRONMENT_PREFIX: Final = "LOCALSPEC_"
+_MAX_FILE_BYTES: Final = 4 << 20
 # A model on the Hub or in models.toml, as in models/references.py.
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)?(?::[A-Za-z0-9_-]+)?")
 
@@ -288,13 +291,13 @@ def _checked(
 def _unusable(setting: str, problem: Any) -> ConfigError:
     if problem["type"] == "missing":
         return ConfigError(f"{setting} is missing.", hint="Every pair needs a target: the path of a GGUF file.")
-    value = repr(problem["input"])
-    shown = value if len(value) <= 60 else f"{value[:57]}..."
     if problem["type"] in ("model_type", "dict_type"):
         reason = "it should be a section with settings of its own"
     else:
         reason = problem["msg"].removeprefix("Value error, ").replace("Input should", "it should")
-    return ConfigError(f"{setting} is {shown}; {reason}.", hint="Correct it, or take it out for the default.")
+    return ConfigError(
+        f"{setting} is {shown_value(problem['input'])}; {reason}.", hint="Correct it, or take it out for the default."
+    )
 
 
 def _unknown(setting: str, name: str, known: Sequence[str]) -> ConfigError:
@@ -310,7 +313,7 @@ def _known_keys(section: Sequence[str]) -> list[str]:
 
 def _from_file(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8-sig"))  # some editors put a byte order mark
+        return tomllib.loads(read_regular(file, _MAX_FILE_BYTES).decode("utf-8-sig"))  # some editors put a mark first
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror or error}.", hint="Name a readable TOML file.") from error
     except UnicodeDecodeError as error:

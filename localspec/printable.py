@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"
+_MAX_VALUE: Final = 60
 _CONTROL_PICTURES: Final = 0x2400  # U+2400 onward: a visible picture for each control character below the space
 
 
@@ -31,6 +32,15 @@ def printable(text: str) -> str:
     Works character by character, so a stream may be passed piece by piece.
     """
     return text.translate(_TABLE)
+
+
+def shown_value(value: object) -> str:
+    """A value from a file as its source would write it, cut where it is long."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no number of more than 4,300 digits, which hexadecimal ones may have
+        return "a number of thousands of digits"
+    return text if len(text) <= _MAX_VALUE else f"{text[: _MAX_VALUE - 3]}..."
 
 
 def one_line(text: str) -> str:

@@ -378,3 +378,11 @@ def test_by_the_systems_custom_otherwise(tmp_path: Path, monkeypatch: pytest.Mon
     folders = [folder() for folder in FOLDERS.values()]
     assert all("localspec" in folder.parts and folder.is_absolute() for folder in folders)
     assert len(set(folders)) >= 3
+
+
+@pytest.mark.parametrize(
+    "value", ["0x" + "f" * 5_000, "1" * 5_000, "[0x" + "f" * 5_000 + "]", "{a = 0x" + "f" * 5_000 + "}"]
+)
+def test_a_number_of_thousands_of_digits_is_told(tmp_path: Path, value: str) -> None:
+    for key in ("ctx", "pair", "chat", "models_dir"):
+        assert len(str(error_of(tmp_path, f"{key} = {value}"))) < 400

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from localspec.cli.console import write_json
+from localspec.cli.doctor_findings import Check, Finding
+
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from localspec.cli.console import write_json
-from localspec.cli.doctor_findings import Check, Finding
 
 
 def doctor(

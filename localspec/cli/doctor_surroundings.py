@@ -79,7 +79,7 @@ def hub(*, offline: bool) -> Iterator[Finding]:
 
     endpoint = os.environ.get("HF_ENDPOINT") or None
     reason = reachable(endpoint, _HUB_TIMEOUT_S)
-    shown = endpoint or hub_settings.endpoint()
+    shown = hub_settings.without_password(endpoint or hub_settings.endpoint())
     if reason is None:
         yield ok("Hub", f"{shown} answers")
     else:

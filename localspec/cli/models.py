@@ -14,6 +14,7 @@ from localspec.errors import ConfigError, UsageError
 from localspec.printable import one_line
 
 if TYPE_CHECKING:
+    from localspec.hub.client import Hub
     from localspec.models.library import LocalModel
     from localspec.models.model_folders import ModelFolder
     from localspec.models.removal import Removal
@@ -90,6 +91,7 @@ def remove(
     from localspec.models.library import model_named
     from localspec.models.model_folders import Place
     from localspec.models.removal import plan_removal, remove_files
+    from localspec.models.split import part_names
 
     folders = folders_of(context)
     found = found_models(folders)
@@ -101,23 +103,22 @@ def remove(
     elif model.place is Place.HUGGING_FACE and model.repo and model.repo_file:
         # The cache forgets a file in every revision.
         revisions = [each for each in found if (each.repo, each.repo_file) == (model.repo, model.repo_file)]
-        _ask(model, _shared_question(model, [each for each in revisions if each.place is model.place]), sure=yes)
-        _remove_from_hub_cache(model, folders)
+        parts, hub = part_names(model.repo_file), _hub_cache(folders)
+        n_bytes = hub.freed_bytes(model.repo, parts)
+        revisions = [each for each in revisions if each.place is model.place]
+        _ask(model, _shared_question(model, revisions, n_bytes), sure=yes)
+        hub.remove(model.repo, parts)
     else:
         hint = _REMOVE_ELSEWHERE.get(model.place, "Check its folder.")
         raise UsageError(f"{one_line(model.name)} is {model.place}'s; localspec deletes nothing there.", hint=hint)
     say(f"Removed {one_line(model.name)}.")
 
 
-def _remove_from_hub_cache(model: LocalModel, folders: Sequence[ModelFolder]) -> None:
+def _hub_cache(folders: Sequence[ModelFolder]) -> Hub:
     from localspec.hub.client import Hub
     from localspec.models.model_folders import Place
-    from localspec.models.split import part_names
 
-    assert model.repo is not None
-    assert model.repo_file is not None
-    cache = next(folder.path for folder in folders if folder.place is Place.HUGGING_FACE)
-    Hub(cache_dir=cache).remove(model.repo, part_names(model.repo_file))
+    return Hub(cache_dir=next(folder.path for folder in folders if folder.place is Place.HUGGING_FACE))
 
 
 # --- finding ----------------------------------------------------------------------------------------------------------
@@ -264,9 +265,9 @@ def _own_question(model: LocalModel, removal: Removal) -> list[str]:
     return lines
 
 
-def _shared_question(model: LocalModel, revisions: Sequence[LocalModel]) -> list[str]:
+def _shared_question(model: LocalModel, revisions: Sequence[LocalModel], n_bytes: int) -> list[str]:
     return [
-        f"{one_line(model.name)}, {_size(sum(each.n_bytes for each in revisions))} to be freed:",
+        f"{one_line(model.name)}, {_size(n_bytes)} to be freed:",
         *(f"  {one_line(str(path))}" for each in revisions for path in each.files),
         "The Hugging Face cache is shared: it will be gone for llama-server and other programs too.",
     ]

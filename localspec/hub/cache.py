@@ -13,17 +13,21 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from huggingface_hub import DeleteCacheStrategy, scan_cache_dir
 from huggingface_hub.errors import CacheNotFound
 from huggingface_hub.file_download import repo_folder_name
+from huggingface_hub.utils import logging as hub_logging
 
 from localspec.errors import HubError, UsageError
+from localspec.files import read_regular
 from localspec.hub.quantizations import file_sets, pick, set_of
 from localspec.hub.remote_model import RemoteFile, RemoteModel, is_commit
 from localspec.models.references import is_repository
@@ -31,6 +35,8 @@ from localspec.models.references import is_repository
 __all__ = ["HubCache", "checked_repo"]
 
 _MAIN: Final = "main"
+_MAX_REFERENCE_BYTES: Final = 4096
+_NO_REFERENCES: Final = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})  # what systems leave in folders
 
 
 def checked_repo(repo: str) -> str:
@@ -44,6 +50,12 @@ def checked_repo(repo: str) -> str:
     raise UsageError(
         f"{repo!r} is no repository on the Hub.", hint="Such as bartowski/Llama-3.2-1B-Instruct-GGUF, owner and name."
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Removal:
+    plan: DeleteCacheStrategy
+    n_bytes: int
 
 
 class HubCache:
@@ -88,7 +100,7 @@ class HubCache:
             self.snapshot(model, file).parent.mkdir(parents=True, exist_ok=True)
         (folder / "blobs").mkdir(exist_ok=True)
         reference = folder / "refs" / _MAIN
-        if not reference.is_file() or reference.read_text(encoding="utf-8") != model.revision:
+        if _noted_commit(folder) != model.revision:
             reference.parent.mkdir(exist_ok=True)
             # Not by tempfile: others who share the cache must be able to read it.
             part = reference.with_name(f".{_MAIN}.{secrets.token_hex(4)}")
@@ -117,7 +129,7 @@ class HubCache:
         for commit in self._commits(checked_repo(repo)):
             folder = self._folder(repo) / "snapshots" / commit
             names = sorted(each.relative_to(folder).as_posix() for each in folder.rglob("*") if each.is_file())
-            files = set_of(file, names) if file is not None else pick(file_sets(names), quantization)
+            files = set_of(file, set(names)) if file is not None else pick(file_sets(names), quantization)
             if files is not None:
                 return folder / files.names[0]
         return None
@@ -130,17 +142,34 @@ class HubCache:
         Raises:
             HubError: something in the cache leads elsewhere, or cannot be deleted.
         """
+        removal = self._planned(repo, files)
+        if removal is None:
+            return 0
+        self._execute(removal.plan)
+        return removal.n_bytes
+
+    def freed_bytes(self, repo: str, files: Sequence[str] | None) -> int:
+        """What `remove` would free: nothing of what other files share, or of what lies outside of the cache.
+
+        Raises:
+            HubError: the folder is damaged.
+        """
+        removal = self._planned(repo, files)
+        return 0 if removal is None else removal.n_bytes
+
+    def _planned(self, repo: str, files: Sequence[str] | None) -> _Removal | None:
         folder = self._folder(checked_repo(repo))
         self._mend(folder)
+        _refuse_strange_references(self.root)
         try:
             cache = scan_cache_dir(self.root)
         except (CacheNotFound, ValueError):
-            return 0
+            return None
         found = [each for each in cache.repos if each.repo_type == "model" and each.repo_id == repo]
         if not found:
             if folder.exists():
                 raise HubError(f"{folder} is damaged.", hint="Look into the folder, and delete it by hand.")
-            return 0
+            return None
         # Commits are looked for in all repositories, and a copy of this one may have the same.
         cache = dataclasses.replace(cache, repos=frozenset(found))
         partial = [each for each in cache.incomplete_files if each.file_path.parent.parent == found[0].repo_path]
@@ -153,10 +182,21 @@ class HubCache:
         is_all = not partial and chosen == {file for revision in found[0].revisions for file in revision.files}
         if files is None or is_all:
             plan = cache.delete_revisions(*(revision.commit_hash for revision in found[0].revisions))
-            return self._execute(plan) + sum(each.size_on_disk for each in partial)
-        return self._execute(cache.delete_files(*chosen))
+            blobs = {file.blob_path for file in chosen}
+            n_bytes = plan.expected_freed_size + sum(each.size_on_disk for each in partial)
+        else:
+            plan = cache.delete_files(*chosen)
+            blobs = {file.blob_path for file in chosen} & (plan.blobs | plan.files)
+            n_bytes = plan.expected_freed_size
+        return _Removal(plan, int(n_bytes) - sum(map(self._staying_bytes, blobs)))
 
-    def _execute(self, plan: DeleteCacheStrategy) -> int:
+    def _staying_bytes(self, blob: Path) -> int:
+        """Of a blob that is deleted, what stays under another name or elsewhere."""
+        status = blob.stat()
+        is_elsewhere = not blob.resolve().is_relative_to(self.root.resolve())
+        return status.st_size if is_elsewhere or status.st_nlink > 1 else 0
+
+    def _execute(self, plan: DeleteCacheStrategy) -> None:
         folders, files = [*plan.snapshots, *plan.repos], [*plan.files, *plan.blobs, *plan.refs]
         root = self.root.resolve()
         # Of a file that is a link, the link goes; in a folder that is one, what it leads to would be meant.
@@ -166,16 +206,16 @@ class HubCache:
                     f"{path} lies outside of the cache {root}, although something in the cache leads there.",
                     hint="Nothing was deleted. Look into the folder, and delete by hand.",
                 )
-        plan.execute()
+        with _without_its_log():
+            plan.execute()
         left = [path for path in (*folders, *files) if os.path.lexists(path)]
         if left:
             raise HubError(f"{left[0]} could not be deleted.", hint="Check the permissions of the folder.")
-        return int(plan.expected_freed_size)
 
     def _mend(self, folder: Path) -> None:
         """llama-server notes commits of which it has no files; huggingface_hub takes such a folder for damaged."""
-        with contextlib.suppress(OSError, UnicodeDecodeError):
-            commit = (folder / "refs" / _MAIN).read_text(encoding="utf-8")
+        with contextlib.suppress(OSError):
+            commit = _noted_commit(folder)
             if is_commit(commit) and (folder / "snapshots").is_dir():
                 (folder / "snapshots" / commit).mkdir(exist_ok=True)
 
@@ -188,10 +228,43 @@ class HubCache:
             found = sorted((folder / "snapshots").iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
         except OSError:
             return []
-        main = ""
-        with contextlib.suppress(OSError, UnicodeDecodeError):
-            main = (folder / "refs" / _MAIN).read_text(encoding="utf-8").strip()
+        main = _noted_commit(folder).strip()
         return sorted((path.name for path in found if path.is_dir()), key=lambda name: name != main)
+
+
+def _noted_commit(folder: Path) -> str:
+    """What refs/main of a repository holds; "" where that is nothing, or nothing that can be a commit."""
+    try:
+        return read_regular(folder / "refs" / _MAIN, _MAX_REFERENCE_BYTES).decode("ascii")
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _refuse_strange_references(root: Path) -> None:
+    """huggingface_hub reads all of them, of every repository, to the end; a pipe or a device has none.
+
+    Raises:
+        HubError: one is no small regular file.
+    """
+    for reference in root.glob("*--*/refs/**/*"):
+        try:
+            if not reference.is_dir() and reference.name not in _NO_REFERENCES:
+                read_regular(reference, _MAX_REFERENCE_BYTES)
+        except OSError as error:
+            raise HubError(
+                f"{reference} is damaged: {error.strerror or error}.", hint="Nothing was deleted. Delete it by hand."
+            ) from error
+
+
+@contextlib.contextmanager
+def _without_its_log() -> Iterator[None]:
+    """huggingface_hub logs what it cannot delete, with a traceback; what is left is told in our own words."""
+    level = hub_logging.get_verbosity()
+    hub_logging.set_verbosity(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        hub_logging.set_verbosity(level)
 
 
 def _has_size(path: Path, n_bytes: int) -> bool:

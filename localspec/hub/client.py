@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from localspec.errors import HubError, NotOnHubError, OfflineError
-from localspec.hub import settings
+from localspec.hub import (
+    checked_address,  # noqa: F401 - first of all
+    settings,
+)
 from localspec.hub.cache import HubCache, checked_repo
 from localspec.hub.download import DownloadProgress, ProgressListener, download
 from localspec.hub.quantizations import pick, set_of
@@ -133,8 +137,22 @@ class Hub:
         Raises:
             HubError: something in the cache leads out of it, or cannot be deleted; the network is not asked.
         """
-        try:
+        with self._deleting(repo):
             return self._cache.remove(repo, files)
+
+    def freed_bytes(self, repo: str, files: Sequence[str] | None = None) -> int:
+        """What `remove` would free: nothing of what other files share, or of what lies outside of the cache.
+
+        Raises:
+            HubError: the cache cannot be read, or is damaged; the network is not asked.
+        """
+        with self._deleting(repo):
+            return self._cache.freed_bytes(repo, files)
+
+    @contextlib.contextmanager
+    def _deleting(self, repo: str) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             reason = error.strerror or str(error)
             raise HubError(f"{repo} cannot be deleted: {reason}.", hint=f"Check {self.cache_dir}.") from error

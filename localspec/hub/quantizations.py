@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from localspec.models.quantization import quantization_in_name
-from localspec.models.split import part_names, part_number
+from localspec.models.split import each_part_name, part_names, part_number
 
 __all__ = ["FileSet", "file_sets", "pick", "set_of"]
 
@@ -39,10 +39,9 @@ def file_sets(names: Iterable[str]) -> list[FileSet]:
 
 def set_of(name: str, names: Collection[str]) -> FileSet | None:
     """The model that the file `name` is, or is a part of; None: it, or a part of its set, is not among `names`."""
-    parts = tuple(part_names(name))
-    if not all(part in names for part in parts):
+    if not all(part in names for part in each_part_name(name)):
         return None
-    return FileSet(quantization_in_name(name) or "", parts)
+    return FileSet(quantization_in_name(name) or "", tuple(part_names(name)))
 
 
 def pick(sets: Sequence[FileSet], quantization: str | None) -> FileSet | None:

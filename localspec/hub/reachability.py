@@ -6,9 +6,6 @@ import queue
 import threading
 from typing import Final
 
-from huggingface_hub import get_session
-from huggingface_hub.errors import OfflineModeIsEnabled
-
 from localspec.errors import UsageError
 from localspec.hub import settings
 from localspec.printable import one_line
@@ -25,6 +22,7 @@ def reachable(endpoint: str | None, timeout_s: float) -> str | None:
     of the host takes longer: no library can cut that short.
     """
     try:
+        settings.endpoint()  # huggingface_hub cannot be imported where that of the environment is no address
         address = settings.endpoint(endpoint)
     except UsageError as error:
         return error.message
@@ -37,6 +35,9 @@ def reachable(endpoint: str | None, timeout_s: float) -> str | None:
 
 
 def _ask(address: str, timeout_s: float) -> str | None:
+    from huggingface_hub import get_session
+    from huggingface_hub.errors import OfflineModeIsEnabled
+
     try:
         client = get_session()
         request = client.build_request("HEAD", address, timeout=timeout_s)

@@ -23,6 +23,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]  # exported when asked for
 
 from localspec.errors import HubAccessError, HubError, HubUnreachableError, NotOnHubError
+from localspec.hub.settings import without_password
 from localspec.printable import one_line
 
 __all__ = ["Subject", "refusal"]
@@ -80,7 +81,7 @@ def _about_access(error: HfHubHTTPError, status: int, said: str, subject: Subjec
         then = "with the account that your token belongs to" if subject.has_token else f"then {_LOG_IN}"
         found = HubAccessError(
             f"{repo} is gated: its owner wants a licence to be accepted first.",
-            hint=f"Accept it at {subject.endpoint}/{repo}, {then}.",
+            hint=f"Accept it at {without_password(subject.endpoint)}/{repo}, {then}.",
         )
     elif isinstance(error, DisabledRepoError):
         found = NotOnHubError(f"{repo} was disabled by the Hub.", hint="Choose another repository.")
@@ -100,7 +101,7 @@ def _about_access(error: HfHubHTTPError, status: int, said: str, subject: Subjec
     elif status == 403:
         found = HubAccessError(
             f"{subject.host} denies access to {repo}{f': {said}' if said else ''}.",
-            hint="Check what your token may do." if subject.has_token else f"{_LOG_IN.capitalize()}.",
+            hint="Check what your token may do." if subject.has_token else f"{_LOG_IN[0].upper()}{_LOG_IN[1:]}.",
         )
     return found
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
@@ -51,11 +53,35 @@ def _headers(readers: Sequence[_RangedFile]) -> list[GgufHeader]:
     first = readers[0].header()  # alone: where it is refused, the others need not be asked for
     if len(readers) == 1:
         return [first]
-    threads = ThreadPoolExecutor(_N_AT_ONCE)
+    return [first, *_at_once(readers[1:])]
+
+
+def _at_once(readers: Sequence[_RangedFile]) -> list[GgufHeader]:
+    """What later parts have, by several threads. An executor's would keep the program from ending until they end."""
+    waiting: queue.SimpleQueue[tuple[_RangedFile, Future[GgufHeader]]] = queue.SimpleQueue()
+    results: list[Future[GgufHeader]] = []
+    for reader in readers:
+        results.append(Future())
+        waiting.put((reader, results[-1]))
+    stop = threading.Event()
+
+    def work() -> None:
+        while not stop.is_set():
+            try:
+                reader, result = waiting.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                result.set_result(tensors_alone(reader.header(stop)))
+            except BaseException as error:  # whoever waits for the result raises it
+                result.set_exception(error)
+
+    for _ in range(min(_N_AT_ONCE, len(readers))):
+        threading.Thread(target=work, daemon=True).start()
     try:
-        return [first, *threads.map(lambda reader: tensors_alone(reader.header()), readers[1:])]
+        return [result.result() for result in results]
     finally:
-        threads.shutdown(wait=False, cancel_futures=True)
+        stop.set()
 
 
 class _RangedFile:
@@ -65,15 +91,18 @@ class _RangedFile:
         self._session = session
         self._model = model
         self._file = file
+        self._stop = threading.Event()
         self.n_bytes_read = 0
 
-    def header(self) -> GgufHeader:
+    def header(self, stop: threading.Event | None = None) -> GgufHeader:
+        """Read it; once `stop` is set, nothing is tried again."""
+        self._stop = stop or self._stop
         path = PurePosixPath(self._model.repo, self._file.name)
         return parse_header(path, self._file.n_bytes, self._read)
 
     def _read(self, offset: int, n_bytes: int) -> bytes:
         end = min(offset + min(n_bytes, MAX_PIECE_BYTES), self._file.n_bytes)
-        patience = Patience(_N_FAILURES, _LONGEST_ASKED_S)
+        patience = Patience(_N_FAILURES, _LONGEST_ASKED_S, self._stop)
         while True:
             try:
                 return self._once(offset, end)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -128,14 +128,18 @@ class Repository:
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
+# What every program can hold; JSON knows no limit.
+_Number = Annotated[int, Field(ge=0, lt=1 << 63)]
+
+
 class _Lfs(BaseModel):
     sha256: str
-    size: int
+    size: _Number
 
 
 class _Sibling(BaseModel):
     rfilename: str
-    size: int | None = None
+    size: _Number | None = None
     blob_id: str | None = Field(None, alias="blobId")
     lfs: _Lfs | None = None
 
@@ -146,15 +150,15 @@ class _ModelInfo(BaseModel):
 
 
 class _Gguf(BaseModel):
-    total: int | None = None
+    total: _Number | None = None
     architecture: str | None = None
-    context_length: int | None = None
+    context_length: _Number | None = None
 
 
 class _Found(BaseModel):
     id: str
-    downloads: int = 0
-    likes: int = 0
+    downloads: _Number = 0
+    likes: _Number = 0
     gated: bool | Literal["auto", "manual"] = False
     last_modified: str | None = Field(None, alias="lastModified")
     gguf: _Gguf | None = None

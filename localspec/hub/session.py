@@ -91,7 +91,7 @@ class Session:
         except (ValueError, RecursionError) as error:
             what = "a web page" if body.lstrip()[:1] == b"<" else "no JSON"
             raise HubError(
-                f"{self.endpoint} answers with {what}.",
+                f"{settings.without_password(self.endpoint)} answers with {what}.",
                 hint="Check HF_ENDPOINT, and whether the network wants you to log in first.",
             ) from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -11,9 +12,10 @@ from urllib.parse import urlsplit
 from localspec.errors import UsageError
 from localspec.models.model_folders import Place, model_folders
 
-__all__ = ["cache_dir", "endpoint", "is_offline", "token"]
+__all__ = ["cache_dir", "endpoint", "is_offline", "token", "without_password"]
 
 _DEFAULT_ENDPOINT: Final = "https://huggingface.co"
+_PASSWORD: Final = re.compile(r"^((?:[^/@:]*://)?[^/@:]*):(?!//).*@", re.DOTALL)
 _TRUE: Final = frozenset({"1", "ON", "YES", "TRUE"})
 
 
@@ -31,10 +33,16 @@ def endpoint(given: str | None = None, environ: Mapping[str, str] = os.environ) 
         is_usable = False
     if not is_usable or not address.isascii() or not address.isprintable() or " " in address:
         raise UsageError(
-            f"The address of the Hub is {address!r}; it should be one such as {_DEFAULT_ENDPOINT}.",
+            f"HF_ENDPOINT, the address of the Hub, is {without_password(address)!r}; it should be one such as "
+            f"{_DEFAULT_ENDPOINT}.",
             hint="Correct the variable HF_ENDPOINT, or take it out.",
         )
     return address.rstrip("/")
+
+
+def without_password(address: str) -> str:
+    """An address, or what should be one, as it may be shown."""
+    return _PASSWORD.sub(r"\1:…@", address)
 
 
 def is_offline(environ: Mapping[str, str] = os.environ) -> bool:

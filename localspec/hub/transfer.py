@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import os
+import stat
 import threading
 from collections.abc import Iterator
 from io import FileIO
@@ -29,6 +31,7 @@ __all__ = ["Transfer", "disk_error"]
 # The Hub's storage has a limit of 50 GB to one answer; larger files come in several.
 _MAX_ANSWER_BYTES: Final = 16 * 1024**3
 _READ_BYTES: Final = 1024 * 1024
+_OPEN_FLAGS: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _LOCK_POLL_S: Final = 0.2
 _N_FAILURES: Final = 5
 _LONGEST_ASKED_S: Final = 300.0  # the Hub counts requests by five minutes
@@ -89,7 +92,7 @@ class Transfer:
     def _fetch(self, stop: threading.Event) -> None:
         path = self._cache.partial(self._model.repo, self.file)
         patience = Patience(_N_FAILURES, _LONGEST_ASKED_S, stop)
-        with path.open("a+b", buffering=0) as written:  # nothing that has arrived is only in memory
+        with _open_partial(path) as written:
             partial = _Partial(written, self.file, stop)
             self.n_present_bytes = partial.n_bytes
             while partial.n_bytes < self.file.n_bytes:
@@ -134,6 +137,21 @@ class Transfer:
             hint="Ask for it again: it goes on from where it was.",
             retry_after_s=error.retry_after_s,
         )
+
+
+def _open_partial(path: Path) -> FileIO:
+    """Open for reading and appending, unbuffered: nothing that has arrived is only in memory.
+
+    Raises:
+        HubError: it is a link, which could lead to any file of the user's, or no regular file.
+    """
+    # Not every system has O_NOFOLLOW, and where it has, a link may appear after it was looked for.
+    descriptor = None if path.is_symlink() else os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | _OPEN_FLAGS, 0o666)
+    if descriptor is not None and stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return FileIO(descriptor, "a+b")
+    if descriptor is not None:
+        os.close(descriptor)
+    raise HubError(f"{path} is a link, a pipe or a device; a download is written into files only.", hint="Delete it.")
 
 
 class _Partial:

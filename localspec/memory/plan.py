@@ -42,6 +42,7 @@ class Change(StrEnum):
     SMALLER_CTX = "smaller context"
     LARGER_CTX = "larger context"
     FEWER_LAYERS = "fewer layers"
+    FEWER_GPUS = "fewer gpus"
     NO_GPU = "no gpu"
 
 
@@ -151,22 +152,16 @@ class _Planner:
         return next(filter(None, (self._most_layers(kv_type, n_ctx) for kv_type in self._kv_types)), None)
 
     def _most_layers(self, kv_type: str, n_ctx: int) -> Choice | None:
-        """As many layers on the GPUs as fit, but not all."""
-        best = None
-        low, high = 0, self._target.shape.n_layers_all
-        while low <= high:
-            middle = (low + high) // 2
-            choice = self._of_target(kv_type, middle, n_ctx)
-            if choice.fits:
-                low, best = middle + 1, choice
-            elif self._is_short_of_host(choice):
-                low = middle + 1
-            else:
-                high = middle - 1
-        return best
+        """As many layers on the GPUs as fit, but not all.
 
-    def _is_short_of_host(self, choice: Choice) -> bool:
-        return not self._machine.unified and choice.loads[0].missing_bytes > 0
+        Every number is tried: with one fewer, all layers are split anew, and one card may get more than before.
+        """
+        free_bytes = self._machine.host.free_bytes + (0 if self._machine.unified else sum(self._free_bytes()))
+        kv_bytes = sum(self._target.kv_bytes(ContextShape(n_ctx, kv_type)))
+        if self._target.weights.total_bytes + kv_bytes > free_bytes:
+            return None  # wherever the layers are
+        choices = (self._of_target(kv_type, n, n_ctx) for n in range(self._target.shape.n_layers_all, -1, -1))
+        return next((choice for choice in choices if choice.fits), None)
 
     # --- the draft ----------------------------------------------------------------------------------------------------
 
@@ -209,6 +204,9 @@ class _Planner:
             found += self._price_of_draft(alone, self._draft)
         found += self._other_kv_types(choice)
         found += self._other_contexts(choice)
+        is_whole = choice.fits and choice.is_target_whole_on_gpu
+        if len(self._machine.gpus) > 1 and not is_whole and self._n_gpu_layers is None and not self._machine.unified:
+            found += self._without_small_gpus()
         if self._machine.gpus and not choice.fits:
             found += self._without_gpus()
         return found
@@ -260,13 +258,39 @@ class _Planner:
     def _without_gpus(self) -> list[Alternative]:
         """A small card may be too small even to help: llama.cpp lends it weights for large batches."""
         bare = replace(self._machine, gpus=(), unified=False)
-        for kv_type in self._kv_types:
-            memory = self._target.memory(ContextShape(self._n_ctx, kv_type))
-            other = Choice(bare, self._margin, self._n_ctx, ModelChoice(self._target.header.path, kv_type, memory))
-            if other.fits:
-                text = f"system memory alone ({kv_type} cache), with the card hidden: CUDA_VISIBLE_DEVICES="
-                return [Alternative(Change.NO_GPU, text, other)]
+        other = self._whole_on(bare)
+        if other is None:
+            return []
+        text = f"system memory alone ({other.target.kv_type} cache), with the card hidden: CUDA_VISIBLE_DEVICES="
+        return [Alternative(Change.NO_GPU, text, other)]
+
+    def _without_small_gpus(self) -> list[Alternative]:
+        """Layers are split by free memory, and of that a small card lacks more for the margin and the buffers."""
+        gpus = self._machine.gpus
+        by_size = sorted(range(len(gpus)), key=lambda number: gpus[number].free_bytes)
+        for n_hidden in range(1, len(gpus)):
+            hidden = sorted(by_size[:n_hidden])
+            kept = tuple(gpu for number, gpu in enumerate(gpus) if number not in hidden)
+            other = self._whole_on(replace(self._machine, gpus=kept))
+            if other is not None:
+                names = " and ".join(f"{gpus[number].name} ({_gib(gpus[number].free_bytes)} free)" for number in hidden)
+                text = (
+                    f"without {names}, hidden by CUDA_VISIBLE_DEVICES: the target is whole on the rest "
+                    f"({other.target.kv_type} cache)"
+                )
+                return [Alternative(Change.FEWER_GPUS, text, other)]
         return []
+
+    def _whole_on(self, machine: Machine) -> Choice | None:
+        """The target on all GPUs of another machine, without any in system memory; None where it does not fit."""
+        free_bytes = tuple(gpu.free_bytes for gpu in machine.gpus)
+        for kv_type in self._kv_types:
+            memory = self._target.memory(ContextShape(self._n_ctx, kv_type), gpu_free_bytes=free_bytes)
+            model = ModelChoice(self._target.header.path, kv_type, memory)
+            choice = Choice(machine, self._margin, self._n_ctx, model)
+            if choice.fits:
+                return choice
+        return None
 
     def _other_contexts(self, choice: Choice) -> list[Alternative]:
         kv_type = choice.target.kv_type

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from localspec.files import read_regular
 from localspec.models.model_folders import ModelFolder, Place, repo_of_cache_folder
 from localspec.models.quantization import quantization_in_name
-from localspec.models.split import part_names, part_number, without_part
+from localspec.models.split import set_of_part, without_part
 
 __all__ = ["FoundModel", "scan"]
 
@@ -23,6 +24,7 @@ MAX_FOLDERS: Final = 20_000  # of one place
 MAX_MODELS: Final = 20_000
 
 _MAX_MANIFEST_BYTES: Final = 1 << 20
+_MAX_REFERENCE_BYTES: Final = 64
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _REVISION: Final = re.compile(r"[0-9a-f]{40}")
 _OLLAMA_MODEL: Final = "application/vnd.ollama.image.model"
@@ -114,16 +116,10 @@ def _entry_is_folder(entry: os.DirEntry[str]) -> bool:
 
 def _models_in(names: Iterable[str]) -> Iterator[tuple[str, ...]]:
     """The .gguf files among the names in one folder, the parts of a model together."""
-    there = set(names)
-    shown: set[str] = set()
-    for name in sorted(there):
-        parts = tuple(part for part in part_names(name) if part in there)
-        if len(parts) > 1 or part_number(name) > 1:
-            if without_part(name) not in shown:
-                shown.add(without_part(name))
-                yield parts
-        else:
-            yield (name,)
+    sets: dict[tuple[str, ...], list[str]] = {}
+    for name in sorted(set(names)):
+        sets.setdefault(set_of_part(name), []).append(name)
+    yield from map(tuple, sets.values())
 
 
 # --- layouts ----------------------------------------------------------------------------------------------------------
@@ -192,8 +188,7 @@ def _cached_repo(folder: ModelFolder, root: Path, repo: str) -> Iterator[FoundMo
 def _current_revision(root: Path) -> str:
     """The commit that refs/main holds; "" without one."""
     try:
-        with (root / "refs" / "main").open("rb") as file:
-            text = file.read(64).decode("ascii", "replace").strip()
+        text = read_regular(root / "refs" / "main", _MAX_REFERENCE_BYTES).decode("ascii", "replace").strip()
     except OSError:
         return ""
     return text if _REVISION.fullmatch(text) else ""
@@ -236,13 +231,7 @@ def _ollama(folder: ModelFolder) -> Iterator[FoundModel]:
 
 def _ollama_digest(manifest: Path) -> str | None:
     """The digest of the model in a manifest; None where it holds none, such as one that only points elsewhere."""
-    if not manifest.is_file():
-        raise ValueError("it is not a regular file")
-    with manifest.open("rb") as file:
-        raw = file.read(_MAX_MANIFEST_BYTES + 1)
-    if len(raw) > _MAX_MANIFEST_BYTES:
-        raise ValueError(f"it is larger than {_MAX_MANIFEST_BYTES:,} bytes")
-    content = json.loads(raw)
+    content = json.loads(read_regular(manifest, _MAX_MANIFEST_BYTES))
     layers = content.get("layers") if isinstance(content, dict) else None
     for layer in layers if isinstance(layers, list) else []:
         if isinstance(layer, dict) and layer.get("mediaType") == _OLLAMA_MODEL:

@@ -19,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from localspec import __version__
 from localspec.errors import ModelError
+from localspec.files import read_regular
 from localspec.models.description import ModelDescription, describe
 from localspec.models.generative import not_generative
 from localspec.models.split import read_model
@@ -132,16 +133,14 @@ _ADAPTER: Final = TypeAdapter(_File)
 
 def _load(file: Path) -> dict[str, _Entry]:
     try:
-        with file.open("rb") as stream:
-            raw = stream.read(_MAX_FILE_BYTES + 1)
-        found = _ADAPTER.validate_json(raw) if len(raw) <= _MAX_FILE_BYTES else None
+        found = _ADAPTER.validate_json(read_regular(file, _MAX_FILE_BYTES))
     except FileNotFoundError:
         return {}
     except (OSError, ValidationError) as error:
         logger.info("The headers kept in %s cannot be used: %s", file, type(error).__name__)
         return {}
     # Another version may know more tensor types and other rules.
-    return found.entries if found is not None and found.localspec == __version__ else {}
+    return found.entries if found.localspec == __version__ else {}
 
 
 def _replace(file: Path, data: bytes) -> None:

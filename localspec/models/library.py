@@ -62,6 +62,7 @@ class LocalModel:
 class _Stamped:
     found: FoundModel
     stamps: tuple[FileStamp, ...]
+    identity: tuple[tuple[int, int], ...]
     problem: str
 
 
@@ -74,44 +75,58 @@ def find_models(
     (None: the one in the cache folder) does not know; it is saved, also when reading them is interrupted.
     """
     cache = HeaderCache() if cache is None else cache
-    found = list(_each_once(folders))
-    n_unread = sum(not (each.problem or cache.knows(each.found.files[0], each.stamps)) for each in found)
-    models, n_read = [], 0
+    groups = _by_files(folders)
+
+    def is_unread(each: _Stamped) -> bool:
+        return not (each.problem or cache.knows(each.found.files[0], each.stamps))
+
+    n_unread = sum(is_unread(names[0]) for names in groups)
+    found, n_read = [], 0
     try:
-        for each in found:
-            path = each.found.files[0] if each.found.files else None
-            if each.problem or path is None:
-                summary = HeaderSummary(problem=each.problem)
-            else:
-                if not cache.knows(path, each.stamps):
-                    if on_read is not None:
-                        on_read(n_read, n_unread)
-                    n_read += 1
-                summary = cache.summary(path, each.stamps)
-            models.append(_model(each, summary))
+        for names in groups:
+            if on_read is not None and is_unread(names[0]):
+                on_read(n_read, n_unread)
+                n_read += 1
+            found.append(_first_readable(names, cache))
     finally:
         cache.save()
-    return _with_unique_names(models, [each.found for each in found])
+    return _with_unique_names([_model(*each) for each in found], [each.found for each, _ in found])
 
 
-def _each_once(folders: Iterable[ModelFolder]) -> Iterator[_Stamped]:
-    seen: set[tuple[int, int]] = set()
+def _first_readable(names: Sequence[_Stamped], cache: HeaderCache) -> tuple[_Stamped, HeaderSummary]:
+    """Of several names for the same files one that can be read: parts of a model need names of a certain form."""
+    summaries = (
+        (each, HeaderSummary(problem=each.problem) if each.problem else cache.summary(each.found.files[0], each.stamps))
+        for each in names
+    )
+    first = next(summaries)
+    if not first[1].problem:
+        return first
+    return next((each for each in summaries if not each[1].problem), first)
+
+
+def _by_files(folders: Iterable[ModelFolder]) -> list[list[_Stamped]]:
+    """What is found, all names for the same files together."""
+    groups: dict[tuple[tuple[int, int], ...], list[_Stamped]] = {}
+    for number, each in enumerate(_stamped(folders)):
+        # What cannot be looked at is a thing of its own.
+        groups.setdefault(((-1, number),) if each.problem else each.identity, []).append(each)
+    return list(groups.values())
+
+
+def _stamped(folders: Iterable[ModelFolder]) -> Iterator[_Stamped]:
     for folder in folders:
         for found in scan(folder):
-            stamps, problem = [], found.problem
-            identity: tuple[int, int] | None = None
+            stamps, identity, problem = [], [], found.problem
             for path in found.files if not problem else ():
                 try:
                     status = path.stat()
                 except (OSError, ValueError) as error:
                     problem = _why_missing(path, error)
                     break
-                identity = identity or (status.st_dev, status.st_ino)
+                identity.append((status.st_dev, status.st_ino))
                 stamps.append(FileStamp(status.st_size, status.st_mtime_ns))
-            if problem or identity is None or identity not in seen:
-                yield _Stamped(found, tuple(stamps), problem)
-            if identity is not None:
-                seen.add(identity)
+            yield _Stamped(found, tuple(stamps), tuple(identity), problem)
 
 
 def _why_missing(path: Path, error: Exception) -> str:

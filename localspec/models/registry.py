@@ -20,6 +20,7 @@ A family's drafts are candidates for all its targets; the headers of both decide
 from __future__ import annotations
 
 import difflib
+import errno
 import importlib.resources
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -30,6 +31,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from localspec.errors import ConfigError, UsageError
+from localspec.files import read_regular
 from localspec.models.references import (
     NAME_PATTERN,
     QUANTIZATION_PATTERN,
@@ -39,6 +41,7 @@ from localspec.models.references import (
 )
 from localspec.models.toml_lines import line_of
 from localspec.paths import config_dir
+from localspec.printable import shown_value
 
 __all__ = ["Candidate", "RegisteredModel", "RegisteredPair", "Registry", "load_registry", "registry_file", "user_file"]
 
@@ -236,10 +239,7 @@ def load_registry(own: Path | None = None) -> Registry:
 
 def _read(file: Path) -> tuple[_RegistryFile, str]:
     try:
-        with file.open("rb") as stream:
-            raw = stream.read(_MAX_FILE_BYTES + 1)
-        if len(raw) > _MAX_FILE_BYTES:
-            raise ConfigError(f"{file} is larger than {_MAX_FILE_BYTES:,} bytes.", hint="Take models out of it.")
+        raw = read_regular(file, _MAX_FILE_BYTES)
         text = raw.decode("utf-8-sig")
         parsed = tomllib.loads(text)
     except OSError as error:
@@ -271,8 +271,7 @@ def _unusable(file: Path, text: str, error: ValidationError) -> ConfigError:
     hint = "Correct it; nothing of the file is used until then."
     if isinstance(problem["input"], dict):
         return ConfigError(f"{where}: {reason}.", hint=hint)
-    value = repr(problem["input"])
-    return ConfigError(f"{where} is {value if len(value) <= 60 else f'{value[:57]}...'}; {reason}.", hint=hint)
+    return ConfigError(f"{where} is {shown_value(problem['input'])}; {reason}.", hint=hint)
 
 
 def _known_keys(table: Iterable[object]) -> list[str]:
@@ -294,4 +293,7 @@ def _refuse_unknown_names(
 
 
 def _unreadable(file: Path, error: OSError) -> ConfigError:
-    return ConfigError(f"{file}: {error.strerror or error}.", hint="Make it a readable TOML file, or take it away.")
+    hint = "Make it a readable TOML file, or take it away."
+    if error.errno == errno.EFBIG:
+        hint = "Take models out of it."
+    return ConfigError(f"{file}: {error.strerror or error}.", hint=hint)

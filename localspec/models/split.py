@@ -3,35 +3,62 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Final
 
 from localspec.errors import ModelFileError
 from localspec.models.gguf import MAX_ENTRIES, read_header
 from localspec.models.header import GgufHeader, TensorInfo
 
-__all__ = ["merge_parts", "part_names", "part_number", "read_model", "tensors_alone", "without_part"]
+__all__ = [
+    "each_part_name",
+    "merge_parts",
+    "part_names",
+    "part_number",
+    "read_model",
+    "set_of_part",
+    "tensors_alone",
+    "without_part",
+]
 
-_PART: Final = re.compile(r"-(\d{5})-of-(\d{5})(?=\.gguf$)", re.IGNORECASE)
+_PART: Final = re.compile(r"-([0-9]{5})(-of-([0-9]{5}))(?=\.gguf$)", re.IGNORECASE)
 _MAX_PARTS: Final = 1_000  # the largest models have about a hundred
 _ALL_PARTS: Final = "Keep all parts in one folder, under the names that they were published with."
 
 
 def part_names(first_name: str) -> list[str]:
     """The names of all parts, in order, by the name of one; only that name for a model in one file."""
-    match = _PART.search(first_name)
-    if match is None or not 1 <= int(match[1]) <= int(match[2]) <= _MAX_PARTS:
-        return [first_name]
-    start, end = first_name[: match.start()], first_name[match.end() :]
-    return [f"{start}-{number:05d}-of-{match[2]}{end}" for number in range(1, int(match[2]) + 1)]
+    return list(each_part_name(first_name))
+
+
+def each_part_name(name: str) -> Iterator[str]:
+    """The same one after the other: a name may promise a thousand parts of which there is one."""
+    match = _part(name)
+    if match is None:
+        yield name
+        return
+    start, end = name[: match.start()], name[match.end(1) :]
+    for number in range(1, int(match[3]) + 1):
+        yield f"{start}-{number:05d}{end}"
 
 
 def part_number(name: str) -> int:
     """Which part a name is, from 1 on; 1 for a model in one file."""
+    match = _part(name)
+    return int(match[1]) if match and int(match[3]) > 1 else 1
+
+
+def set_of_part(name: str) -> tuple[str, ...]:
+    """What the parts of one model have in common, and no other name: "m" and "-of-00003.gguf"."""
+    match = _part(name)
+    return (name,) if match is None else (name[: match.start()], name[match.end(1) :])
+
+
+def _part(name: str) -> re.Match[str] | None:
     match = _PART.search(name)
-    return int(match[1]) if match and len(part_names(name)) > 1 else 1
+    return match if match and 1 <= int(match[1]) <= int(match[3]) <= _MAX_PARTS else None
 
 
 def without_part(name: str) -> str:
@@ -54,12 +81,7 @@ def read_model(path: Path) -> GgufHeader:
     if header.integer("split.no") or part_number(path.name) != 1:
         hint = f"Name {names[0]}." if len(names) > 1 else _ALL_PARTS
         raise ModelFileError(f"{path} is not the first of the {n_parts} parts of a model.", hint=hint)
-    if len(names) != n_parts:
-        raise ModelFileError(
-            f"{path} is the first of {n_parts} parts, but its name does not end in -00001-of-{n_parts:05d}.gguf, so "
-            "the others cannot be found.",
-            hint=_ALL_PARTS,
-        )
+    _check_first_name(path, n_parts)
     missing = [name for name in names if not path.with_name(name).exists()]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
@@ -68,6 +90,16 @@ def read_model(path: Path) -> GgufHeader:
             hint=f"Fetch what is missing into {path.parent}.",
         )
     return merge_parts([header, *(tensors_alone(read_header(path.with_name(name))) for name in names[1:])])
+
+
+def _check_first_name(path: PurePath, n_parts: int) -> None:
+    """llama.cpp finds the other parts by no other name, nor by one in capitals."""
+    if not path.name.endswith(f"-00001-of-{n_parts:05d}.gguf") or len(part_names(path.name)) != n_parts:
+        raise ModelFileError(
+            f"{path} is the first of {n_parts} parts, but its name does not end in -00001-of-{n_parts:05d}.gguf, so "
+            "the others cannot be found.",
+            hint=_ALL_PARTS,
+        )
 
 
 def tensors_alone(header: GgufHeader) -> GgufHeader:
@@ -83,6 +115,8 @@ def merge_parts(headers: Sequence[GgufHeader]) -> GgufHeader:
         ModelFileError: they are not the parts of one model.
     """
     first = headers[0]
+    if len(headers) > 1:
+        _check_first_name(first.path, len(headers))
     tensors: dict[str, TensorInfo] = {}
     for number, header in enumerate(headers):
         if (header.integer("split.count") or 1, header.integer("split.no") or 0) != (len(headers), number):

@@ -198,6 +198,16 @@ def test_rm_from_the_shared_cache(machine: Machine) -> None:
     assert [each["name"] for each in machine.listed()["models"]] == ["owner/a-GGUF:Q4_0"]
 
 
+@pytest.mark.skipif(os.name == "nt", reason="links of POSIX")
+def test_rm_promises_only_what_it_frees(machine: Machine) -> None:
+    path = cache_file(machine.hub, "owner/a-GGUF", "a-Q8_0.gguf", writer("a"))
+    assert "KiB to be freed" in machine.run("models", "rm", "owner/a-GGUF:Q8_0", check=2).stderr
+    path.with_name("twin-Q4_0.gguf").symlink_to(path.readlink())
+    done = machine.run("models", "rm", "--yes", "owner/a-GGUF:Q8_0")
+    assert ", 0 bytes to be freed" in done.stderr
+    assert path.with_name("twin-Q4_0.gguf").exists()
+
+
 @pytest.mark.skipif(os.name == "nt", reason="pseudo-terminals of POSIX")
 @pytest.mark.parametrize(
     ("answer", "code", "stays"), [("y", 0, False), ("yes", 0, False), ("", 1, True), ("n", 1, True)]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import scan_cache_dir
+from huggingface_hub.utils import logging as hub_logging
 
 from localspec.errors import HubError
 from localspec.hub.client import Hub, RemoteModel
@@ -169,3 +170,39 @@ def test_another_repository_with_the_same_commit_stays(
     for repo in ("a/copy", "z/copy"):
         assert hub.cached(HubReference(repo)) is not None
     assert hub.cached(HubReference("o/r", "Q4_K_M")) is None
+
+
+def test_what_stays_elsewhere_is_not_promised(hub: Hub, models: list[RemoteModel], tmp_path: Path) -> None:
+    names = [model.files[0].name for model in models]
+    assert [hub.freed_bytes("o/r", [name]) for name in names] == [400, 800]
+    assert hub.freed_bytes("o/r", names) == hub.freed_bytes("o/r") == 1200
+    assert hub.freed_bytes("o/r", ["absent.gguf"]) == hub.freed_bytes("o/absent") == 0
+    blobs = hub.cache_dir / "models--o--r" / "blobs"
+    small, large = (blobs / model.files[0].blob for model in models)
+    (tmp_path / "elsewhere").hardlink_to(small)
+    large.rename(tmp_path / "moved")
+    large.symlink_to(tmp_path / "moved")
+    assert [hub.freed_bytes("o/r", [name]) for name in names] == [0, 0]
+    assert hub.freed_bytes("o/r") == hub.remove("o/r") == 0
+    assert (tmp_path / "moved").stat().st_size == 800
+
+
+def test_a_twin_keeps_its_content_and_is_counted(hub: Hub, models: list[RemoteModel]) -> None:
+    path = hub.cached(HubReference("o/r", "Q4_K_M"))
+    assert path is not None
+    path.with_name("twin.gguf").symlink_to(path.readlink())
+    assert hub.freed_bytes("o/r", [path.name]) == hub.remove("o/r", [path.name]) == 0
+
+
+def test_what_cannot_be_deleted_is_told_once(
+    hub: Hub, models: list[RemoteModel], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("shutil.rmtree", refuse)  # of the whole repository, also for a user who may do anything
+    before = hub_logging.get_verbosity()
+    with pytest.raises(HubError, match="could not be deleted"):
+        hub.remove("o/r")
+    assert capfd.readouterr() == ("", "")
+    assert hub_logging.get_verbosity() == before

@@ -134,3 +134,10 @@ def test_what_is_in_the_cache_is_read_there(server: FakeHub, hub_at: Callable[..
     found = hub_at(offline=True).header(model)
     assert (found.n_bytes_read, found.header.path) == (0, path)
     assert len(server.seen) == n_requests
+
+
+def test_a_set_with_a_name_that_llama_cpp_refuses_is_refused_before_it_is_downloaded(server: FakeHub, hub: Hub) -> None:
+    parts = split_model(2)
+    server.add_files("o/r", {f"m-Q8_0-{number:05}-of-00002.GGUF": body for number, body in enumerate(parts, 1)})
+    with pytest.raises(ModelFileError, match=r"does not end in -00001-of-00002\.gguf"):
+        hub.header(hub.models("o/r")[0])

@@ -181,3 +181,18 @@ def test_a_repository_with_too_many_files_costs_no_time() -> None:
         repository("o/r", answer(*(sibling(f"{number}-00001-of-01000.gguf") for number in range(6_000))))
     found = repository("o/r", answer(*(sibling(f"{number}-00001-of-01000.gguf") for number in range(1_000))))
     assert found.models() == []
+
+
+@pytest.mark.parametrize("number", [-1, 1 << 63, 10**400, 10**4_000])
+def test_numbers_that_no_program_can_hold_are_refused(number: int) -> None:
+    for found in (
+        {"downloads": number},
+        {"likes": number},
+        {"gguf": {"total": number}},
+        {"gguf": {"context_length": number}},
+    ):
+        assert repositories([{"id": "o/r"} | found, {"id": "o/s"}])[0].repo == "o/s"
+    for each in (sibling(size=number), {"rfilename": "m.gguf", "size": number, "blobId": COMMIT}):
+        with pytest.raises(HubError) as refused:
+            repository("o/r", answer(each))
+        assert len(refused.value.message) < 300

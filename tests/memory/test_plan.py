@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from localspec.errors import UsageError
-from localspec.memory.choice import Choice, Margin
+from localspec.memory.choice import Choice, Margin, ModelChoice
 from localspec.memory.devices import Machine, MemoryDevice
+from localspec.memory.estimate import ContextShape, Footprint
 from localspec.memory.plan import Change, Plan, plan
 from localspec.models.gguf import read_header
 from localspec.models.header import GgufHeader
@@ -35,6 +36,14 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> GgufHeader:
     """4.2 GiB of weights, of which 3.9 GiB go to a card, and 1 GiB of F16 cache for 8192 tokens."""
     path = tmp_path_factory.mktemp("target") / "llama-3.1-8b-q4_K.gguf"
     return read_header(write_shape(path, SHAPES["llama-3.1-8b"](), "q4_K"))
+
+
+@pytest.fixture(scope="module")
+def headers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, GgufHeader]:
+    """Shapes as Q4_K whose layers are alike, partly recurrent, and with one cache for keys and values."""
+    folder = tmp_path_factory.mktemp("headers")
+    names = ("llama-3.1-8b", "qwen3.5-0.8b", "glm-4.7-flash")
+    return {name: read_header(write_shape(folder / f"{name}.gguf", SHAPES[name](), "q4_K")) for name in names}
 
 
 @pytest.fixture(scope="module")
@@ -194,6 +203,47 @@ def test_several_cards_together_hold_what_one_does_not(target: GgufHeader) -> No
     assert all(gpu.weights_bytes for gpu in made.choice.target.memory.gpus)
 
 
+def test_a_small_card_that_is_in_the_way_can_be_hidden(target: GgufHeader) -> None:
+    made = plan(target, None, machine(32, 0.9, 24), n_ctx=8192)
+    assert not made.choice.is_target_whole_on_gpu or not made.fits
+    (offer,) = changes(made, Change.FEWER_GPUS)
+    assert offer.fits
+    assert offer.is_target_whole_on_gpu
+    assert [gpu.name for gpu in offer.machine.gpus] == ["card 1"]
+    (text,) = [each.text for each in made.alternatives if each.change is Change.FEWER_GPUS]
+    assert "card 0 (922 MiB free)" in text
+    assert changes(plan(target, None, machine(32, 12, 12), n_ctx=8192), Change.FEWER_GPUS) == []
+
+
+CARDS = st.lists(st.sampled_from([0.3, 0.9, 1.02, 1.09, 1.5, 2.5, 4.0, 11.05, 12.97]), min_size=1, max_size=3)
+
+
+@settings(deadline=None, max_examples=60)
+@given(shape=st.sampled_from(["llama-3.1-8b", "qwen3.5-0.8b", "glm-4.7-flash"]), host=st.floats(0.5, 40), sizes=CARDS)
+@example(shape="qwen3.5-0.8b", host=64, sizes=[1.09, 50])
+@example(shape="glm-4.7-flash", host=64, sizes=[12.97, 1.02, 11.05])
+def test_no_other_number_of_layers_would_be_more(
+    headers: dict[str, GgufHeader], shape: str, host: float, sizes: list[float]
+) -> None:
+    """By trying every one, with every cache type that may be chosen."""
+    here, header = machine(host, *sizes), headers[shape]
+    n_ctx = 131_072 if shape == "qwen3.5-0.8b" else 8192
+    made = plan(header, None, here, n_ctx=n_ctx)
+    footprint, free_bytes = Footprint(header), [gpu.free_bytes for gpu in here.gpus]
+
+    def loaded(kv_type: str, n: int) -> Choice:
+        memory = footprint.memory(ContextShape(n_ctx, kv_type), n_gpu_layers=n, gpu_free_bytes=free_bytes)
+        return Choice(here, Margin(), n_ctx, ModelChoice(header.path, kv_type, memory))
+
+    n_layers = made.choice.target.memory.n_layers
+    every = [loaded(kv_type, n) for kv_type in ("f16", "q8_0") for n in range(n_layers, -1, -1)]
+    # Whole before anything else, then by the type of the cache, then by layers: the order in which they were made.
+    fitting = sorted((each for each in every if each.fits), key=lambda each: not each.is_target_whole_on_gpu)
+    assert made.fits == bool(fitting)
+    if fitting:
+        assert made.choice.target == fitting[0].target
+
+
 def test_shared_memory_is_counted_once(target: GgufHeader, drafts: dict[str, GgufHeader]) -> None:
     made = plan(target, drafts["q4_0"], machine(8, 6, unified=True), n_ctx=8192)
     assert made.fits
@@ -262,7 +312,7 @@ def test_laws(
         others = [
             each
             for each in made.alternatives
-            if each.change is not Change.NO_GPU and each.choice.target.kv_type != "q4_0"
+            if each.change not in {Change.NO_GPU, Change.FEWER_GPUS} and each.choice.target.kv_type != "q4_0"
         ]
         assert not any(each.choice.fits and each.choice.n_ctx >= n_ctx for each in others)
     for offer in changes(made, Change.SMALLER_CTX) + changes(made, Change.LARGER_CTX):

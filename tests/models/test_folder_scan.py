@@ -1,8 +1,11 @@
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from localspec import paths
 from localspec.models import folder_scan
@@ -280,3 +283,42 @@ def test_names_that_are_not_utf_8(tmp_path: Path) -> None:
         pytest.skip("the file system wants UTF-8")
     (found,) = found_in(Place.OWN, tmp_path)
     assert found.files[0].exists()
+
+
+def test_two_sets_with_one_name_are_both_listed(tmp_path: Path) -> None:
+    files = [each for count in (2, 3) for each in part_names(f"m-00001-of-{count:05d}.gguf")]
+    for file in [*files, "m.gguf"]:
+        put(tmp_path / file, b"")
+    found = found_in(Place.OWN, tmp_path)
+    assert sorted(tuple(path.name for path in each.files) for each in found) == [
+        tuple(files[:2]),
+        tuple(files[2:]),
+        ("m.gguf",),
+    ]
+
+
+@given(
+    st.sets(
+        st.builds(
+            "{}-{:05d}{}{:05d}{}".format,
+            st.sampled_from("ab"),
+            st.integers(0, 4),
+            st.sampled_from(["-of-", "-OF-"]),
+            st.integers(0, 4),
+            st.sampled_from([".gguf", ".GGUF"]),
+        )
+    )
+)
+def test_every_file_is_in_one_model(names: set[str]) -> None:
+    """Its own parts are with it, and nothing else."""
+    models = list(folder_scan._models_in(names))
+    assert sorted(name for model in models for name in model) == sorted(names)
+    for model in models:
+        assert all(tuple(part for part in part_names(name) if part in names) == model for name in model)
+
+
+def test_names_that_promise_thousands_of_parts_cost_little() -> None:
+    started = time.process_time()
+    names = [f"x{number}-00001-of-01000.gguf" for number in range(20_000)]
+    assert len(list(folder_scan._models_in(names))) == 20_000
+    assert time.process_time() - started < 5  # 0.1 s; by their product, 40 s

@@ -221,3 +221,27 @@ def test_the_cache_folder_is_used_by_default(tmp_path: Path, monkeypatch: pytest
     put(tmp_path / "own" / "a.gguf", model_bytes(name("general.name", "a")))
     find_models([ModelFolder(Place.OWN, tmp_path / "own")])
     assert (tmp_path / "home" / "cache" / "headers.json").is_file()
+
+
+@posix
+@pytest.mark.parametrize("alias", ["alias.gguf", "zz.gguf", "sub/big-Q4_K_M-00001-of-00002.GGUF"])
+def test_another_name_for_a_part_does_not_hide_the_set(tmp_path: Path, alias: str) -> None:
+    (tmp_path / "own" / "sub").mkdir(parents=True)
+    paths = write_set(tmp_path / "own", [["a"], ["b"]])
+    (tmp_path / "own" / alias).symlink_to(paths[0])
+    usable = [each for each in models_in(tmp_path).values() if not each.problem]
+    assert [each.files for each in usable] == [tuple(paths)]
+
+
+@posix
+@pytest.mark.parametrize("folder", ["aa", "zz"])
+def test_of_two_names_for_a_set_the_one_that_can_be_read_counts(tmp_path: Path, folder: str) -> None:
+    own = tmp_path / "own"
+    (own / "mm").mkdir(parents=True)
+    (own / folder).mkdir()
+    paths = write_set(own / "mm", [["a"], ["b"]])
+    for path in paths:
+        (own / folder / path.name).with_suffix(".GGUF").symlink_to(path)
+    (model,) = models_in(tmp_path).values()
+    assert model.files == tuple(paths)
+    assert not model.problem

@@ -249,3 +249,13 @@ def test_lines(keys: list[str | int], line: int) -> None:
 @given(st.text(max_size=200), st.lists(st.one_of(st.text(max_size=5), st.integers(0, 3)), max_size=3))
 def test_any_text_has_some_line(text: str, keys: list[str | int]) -> None:
     assert 1 <= line_of(text, keys) <= max(1, len(text.splitlines()))
+
+
+@pytest.mark.parametrize(
+    "value", ["0x" + "f" * 5_000, "1" * 5_000, "[0x" + "f" * 5_000 + "]", "{a = 0x" + "f" * 5_000 + "}"]
+)
+def test_a_number_of_thousands_of_digits_is_told(tmp_path: Path, value: str) -> None:
+    for text in (f"{MINE}note = {value}", f"models = {value}"):
+        with pytest.raises(ConfigError) as refused:
+            with_own(tmp_path, text)
+        assert len(str(refused.value)) < 400

@@ -147,3 +147,11 @@ def test_remote_parts_merge_too(tmp_path: Path) -> None:
     assert [each.name for each in merge_parts(remote).tensors] == ["a", "b"]
     with pytest.raises(ModelFileError, match="o/r/big"):
         merge_parts(remote[::-1])
+
+
+@pytest.mark.parametrize("ending", ["-00001-of-00002.GGUF", "-00001-OF-00002.gguf"])
+def test_capitals_that_llama_cpp_does_not_know_are_refused(tmp_path: Path, ending: str) -> None:
+    for path in write_set(tmp_path, [["a"], ["b"]], "q"):
+        new = path.name.replace(".gguf", ".GGUF") if "GGUF" in ending else path.name.replace("-of-", "-OF-")
+        path.rename(tmp_path / new)
+    assert "does not end in -00001-of-00002.gguf" in refusal(tmp_path / f"q{ending}").message
