@@ -108,7 +108,7 @@ class FakeHub:
         self.found: Any = []  # what a search finds
         self.faults: dict[str, list[Fault]] = {"api": [], "hub": [], "storage": []}
         self.seen: list[Seen] = []
-        self.n_sent: dict[str, int] = {}
+        self._n_sent: dict[str, int] = {}
         self.n_at_once = 0
         self.go_on = threading.Event()
         self.needs_token: str | None = None
@@ -166,9 +166,18 @@ class FakeHub:
         with self._lock:
             return self.faults[origin].pop(0) if self.faults[origin] else Fault()
 
+    @property
+    def n_sent(self) -> dict[str, int]:
+        """Bytes by file. Who has read an answer may be ahead of the thread that counts it: so once all have ended."""
+        deadline = time.monotonic() + 1.0
+        while self._n_active and time.monotonic() < deadline:
+            time.sleep(0.005)
+        with self._lock:
+            return dict(self._n_sent)
+
     def count(self, name: str, n_bytes: int) -> None:
         with self._lock:
-            self.n_sent[name] = self.n_sent.get(name, 0) + n_bytes
+            self._n_sent[name] = self._n_sent.get(name, 0) + n_bytes
 
     @contextmanager
     def busy(self) -> Iterator[None]:
