@@ -12,6 +12,7 @@ import typer
 from localspec.cli.console import say, write_json
 from localspec.errors import ConfigError, UsageError
 from localspec.printable import one_line
+from localspec.quantities import file_size, weights
 
 if TYPE_CHECKING:
     from localspec.hub.client import Hub
@@ -195,27 +196,13 @@ def _row(model: LocalModel) -> tuple[str, ...]:
     return (
         one_line(model.name),
         one_line(description.architecture),
-        _weights(description.n_parameters),
-        _size(model.n_bytes),
+        weights(description.n_parameters),
+        file_size(model.n_bytes),
         description.quantization,
         f"{description.n_ctx_train:,}" if description.n_ctx_train else "?",
         licence if len(licence) <= _MAX_LICENCE else f"{licence[: _MAX_LICENCE - 1]}…",
         model.place,
     )
-
-
-def _weights(count: int) -> str:
-    return f"{count / 1e9:.1f} B" if count >= 1e9 else f"{count / 1e6:.1f} M" if count >= 1e6 else f"{count:,}"
-
-
-def _size(n_bytes: float) -> str:
-    if n_bytes < 1024:
-        return f"{n_bytes:,} bytes"
-    for unit in ("KiB", "MiB"):
-        n_bytes /= 1024
-        if n_bytes < 1024:
-            return f"{n_bytes:.1f} {unit}"
-    return f"{n_bytes / 1024:.1f} GiB"
 
 
 def _as_json(
@@ -258,7 +245,7 @@ def _described(model: LocalModel) -> dict[str, Any]:
 
 
 def _own_question(model: LocalModel, removal: Removal) -> list[str]:
-    lines = [f"{one_line(model.name)}, {_size(removal.n_bytes)} to be freed:"]
+    lines = [f"{one_line(model.name)}, {file_size(removal.n_bytes)} to be freed:"]
     lines += [f"  {one_line(str(path))}" for path in removal.files]
     if removal.n_links:
         lines.append("Links are removed, and what they lead to stays.")
@@ -267,7 +254,7 @@ def _own_question(model: LocalModel, removal: Removal) -> list[str]:
 
 def _shared_question(model: LocalModel, revisions: Sequence[LocalModel], n_bytes: int) -> list[str]:
     return [
-        f"{one_line(model.name)}, {_size(n_bytes)} to be freed:",
+        f"{one_line(model.name)}, {file_size(n_bytes)} to be freed:",
         *(f"  {one_line(str(path))}" for each in revisions for path in each.files),
         "The Hugging Face cache is shared: it will be gone for llama-server and other programs too.",
     ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 
@@ -17,11 +17,44 @@ _PAIR = "Which pair"
 _SAMPLING = "Sampling (llama.cpp's names and defaults)"
 _REPLY = "The reply"
 _MAX_INT = 2**31 - 1
+_MAX_GIB = 1_000_000
 MAX_NGRAM = 16
 CEILING_HELP = (
     f"Most tokens drafted at once ({DEFAULT_NUM_SPECULATIVE_TOKENS} from a draft model, "
     f"{MAX_NUM_SPECULATIVE_TOKENS} copied)."
 )
+
+
+# What `pair` and `plan` judge a pair for: types that nobody gives are chosen.
+PlannedCtx: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--ctx",
+        "--ctx-size",
+        "-c",
+        min=16,
+        max=_MAX_INT,
+        metavar="TOKENS",
+        help="Context size; the target's own, at most 8192, by default.",
+    ),
+]
+PlannedKvType: TypeAlias = Annotated[
+    KvType | None,
+    typer.Option("--kv-type", "-ctk", help="Type of the target's KV cache; by default f16, or q8_0 at need."),
+]
+PlannedDraftKvType: TypeAlias = Annotated[
+    KvType | None, typer.Option("--draft-kv-type", "-ctkd", help="The same for the draft.")
+]
+PlannedGpuMemory: TypeAlias = Annotated[
+    list[float] | None,
+    typer.Option(
+        "--gpu-memory",
+        min=0,
+        max=_MAX_GIB,
+        metavar="GIB",
+        help="For a card with so much memory, which need not be here; once for each card, 0 for none.",
+    ),
+]
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,12 @@ import functools
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from localspec.cli.console import say, write_json
+from localspec.cli.options import PlannedCtx, PlannedDraftKvType, PlannedGpuMemory, PlannedKvType
 from localspec.engine.requests import KvType, default_n_ctx
 from localspec.errors import DoesNotFitError, LocalspecError, ModelError, UsageError
 from localspec.printable import one_line
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from localspec.pairing.drafts import Conditions, DraftOption
     from localspec.pairing.finding import Found
     from localspec.pairing.resolve import FindLocal, ResolvedModel
-
-_MAX_INT: Final = 2**31 - 1
-_MAX_GIB: Final = 1_000_000
 
 
 def pair(
@@ -39,35 +37,10 @@ def pair(
     draft: Annotated[
         str | None, typer.Option("--draft", "-md", metavar="MODEL", help="Judge this draft only; 0 or 3 is the exit.")
     ] = None,
-    ctx: Annotated[
-        int | None,
-        typer.Option(
-            "--ctx",
-            "--ctx-size",
-            "-c",
-            min=16,
-            max=_MAX_INT,
-            metavar="TOKENS",
-            help="Context size; the target's own, at most 8192, by default.",
-        ),
-    ] = None,
-    kv_type: Annotated[
-        KvType | None,
-        typer.Option("--kv-type", "-ctk", help="Type of the target's KV cache; by default f16, or q8_0 at need."),
-    ] = None,
-    draft_kv_type: Annotated[
-        KvType | None, typer.Option("--draft-kv-type", "-ctkd", help="The same for the draft.")
-    ] = None,
-    gpu_memory: Annotated[
-        list[float] | None,
-        typer.Option(
-            "--gpu-memory",
-            min=0,
-            max=_MAX_GIB,
-            metavar="GIB",
-            help="Judge for a card with so much memory, which need not be here; once for each card, 0 for none.",
-        ),
-    ] = None,
+    ctx: PlannedCtx = None,
+    kv_type: PlannedKvType = None,
+    draft_kv_type: PlannedDraftKvType = None,
+    gpu_memory: PlannedGpuMemory = None,
     search: Annotated[
         bool,
         typer.Option("--search", help="Also search the Hub for relatives; done anyway when there is nothing else."),

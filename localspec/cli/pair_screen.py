@@ -15,6 +15,7 @@ from localspec.cli.plan_screen import write_plan
 from localspec.models.compat import Verdict
 from localspec.models.description import describe
 from localspec.printable import one_line
+from localspec.quantities import file_size, weights
 
 if TYPE_CHECKING:
     from localspec.memory.devices import Machine
@@ -46,7 +47,7 @@ def write_ranking(found: Found, target: ResolvedModel, stream: TextIO) -> None:
     """All drafts, the best first: how fast, what to do next, what to mind, why some are refused, what goes where."""
     console = _console(stream)
     described = describe(target.header)
-    title = f"Drafts for {_name(target)} ({_weights(described.n_parameters)} weights)"
+    title = f"Drafts for {_name(target)} ({weights(described.n_parameters)} weights)"
     console.print(Text(title, style="bold"))
     usable = [option for option in found.options if not option.is_refused]
     if found.options:
@@ -70,7 +71,7 @@ def write_smaller_targets(repo: str, fitting: Sequence[tuple[str, int]], stream:
     """Quantizations of a target that fit whole where the one asked for does not: with their bytes."""
     console = _console(stream)
     if fitting:
-        offers = ", ".join(f"{one_line(label)} ({_size(n_bytes)})" for label, n_bytes in fitting)
+        offers = ", ".join(f"{one_line(label)} ({file_size(n_bytes)})" for label, n_bytes in fitting)
         console.print(f"Whole on this machine would be of {one_line(repo)}: {offers}.")
     else:
         console.print(f"No quantization in {one_line(repo)} fits whole: a smaller model would. See: localspec pair")
@@ -87,7 +88,7 @@ def write_quantizations(repo: str, options: Sequence[DraftOption], best: DraftOp
         remote = option.model.remote
         label = (remote.quantization if remote else "") or "?"
         mark = "→" if best is not None and option is best else ""
-        size = _size(option.model.n_download_bytes) if option.model.n_download_bytes else "here"
+        size = file_size(option.model.n_download_bytes) if option.model.n_download_bytes else "here"
         accepted = option.measured.draft_acceptance_rate if option.measured else None
         row = mark, label, size, _fit(option), _predicted(option), _measured(option)
         table.add_row(*map(one_line, row), "–" if accepted is None else f"{accepted:.0%}")
@@ -121,7 +122,7 @@ def write_suggestions(found: Sequence[Suggestion], machine: Machine, stream: Tex
         table.add_column(heading, justify="right" if heading == "about" else "left", overflow="fold")
     for each in found:
         notes = [*(["here"] if each.is_here else []), *(["pair reported"] if each.is_reported else [])]
-        table.add_row(one_line(each.name), _size(each.n_bytes), one_line(", ".join(each.drafts)), ", ".join(notes))
+        table.add_row(one_line(each.name), file_size(each.n_bytes), one_line(", ".join(each.drafts)), ", ".join(notes))
     console.print(table)
     console.print(
         "Sizes are guessed from names, for the usual quantization. What fits, and how fast: localspec pair TARGET"
@@ -154,7 +155,7 @@ def _ranking(options: Sequence[DraftOption]) -> Table:
         table.add_row(
             "" if option.is_refused else str(number),
             _name(option.model),
-            _size(option.model.n_download_bytes) if option.model.n_download_bytes else "here",
+            file_size(option.model.n_download_bytes) if option.model.n_download_bytes else "here",
             _fit(option),
             _speed(option),
             ", ".join(_notes(option)),
@@ -184,7 +185,7 @@ def _details(found: Found, usable: Sequence[DraftOption]) -> Iterator[str]:
     for note in found.notes:
         yield f"· {one_line(note)}"
     if found.n_header_bytes:
-        yield f"· {_size(found.n_header_bytes)} of headers were read from the Hub."
+        yield f"· {file_size(found.n_header_bytes)} of headers were read from the Hub."
     if any(option.reported for option in usable):
         yield "· Reported to work together, in models.toml: by llama.cpp (A), another project (B), somebody (C)."
 
@@ -257,11 +258,3 @@ def _measured(option: DraftOption) -> str:
 
 def _predicted(option: DraftOption) -> str:
     return "–" if option.prediction is None else f"{option.prediction.speedup:.1f} x"
-
-
-def _weights(count: int) -> str:
-    return f"{count / 1e9:.2f} B" if count >= 999_500_000 else f"{count / 1e6:.0f} M"
-
-
-def _size(n_bytes: float) -> str:
-    return f"{n_bytes / 1e9:.2f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:.0f} MB"

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from localspec.cli.console import write_json
-from localspec.engine.requests import KvType, default_n_ctx
+from localspec.cli.options import PlannedCtx, PlannedDraftKvType, PlannedGpuMemory, PlannedKvType
+from localspec.engine.requests import default_n_ctx
 from localspec.errors import DoesNotFitError
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from localspec.models.library import LocalModel
 
 _MAX_INT: Final = 2**31 - 1
-_MAX_GIB: Final = 1_000_000
 
 
 def plan(
@@ -31,25 +31,9 @@ def plan(
     draft: Annotated[
         str | None, typer.Option("--draft", "-md", metavar="MODEL", help="The same for a draft model.")
     ] = None,
-    ctx: Annotated[
-        int | None,
-        typer.Option(
-            "--ctx",
-            "--ctx-size",
-            "-c",
-            min=16,
-            max=_MAX_INT,
-            metavar="TOKENS",
-            help="Context size; the model's own, at most 8192, by default.",
-        ),
-    ] = None,
-    kv_type: Annotated[
-        KvType | None,
-        typer.Option("--kv-type", "-ctk", help="Type of the target's KV cache; by default f16, or q8_0 at need."),
-    ] = None,
-    draft_kv_type: Annotated[
-        KvType | None, typer.Option("--draft-kv-type", "-ctkd", help="The same for the draft.")
-    ] = None,
+    ctx: PlannedCtx = None,
+    kv_type: PlannedKvType = None,
+    draft_kv_type: PlannedDraftKvType = None,
     gpu_layers: Annotated[
         int | None,
         typer.Option(
@@ -60,16 +44,7 @@ def plan(
             help="Layers of the target on the GPU; by default all that fit.",
         ),
     ] = None,
-    gpu_memory: Annotated[
-        list[float] | None,
-        typer.Option(
-            "--gpu-memory",
-            min=0,
-            max=_MAX_GIB,
-            metavar="GIB",
-            help="Plan for a card with so much memory, which need not be here; once for each card, 0 for none.",
-        ),
-    ] = None,
+    gpu_memory: PlannedGpuMemory = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object with bytes per model and device.")] = False,
 ) -> None:
     """Plan the memory of a target and its draft model, before anything is loaded or downloaded.

@@ -18,6 +18,7 @@ from localspec.cli.console import say
 from localspec.hub.download import DownloadProgress
 from localspec.hub.remote_model import RemoteModel, RepoSummary
 from localspec.printable import one_line
+from localspec.quantities import file_size, span
 
 __all__ = ["DownloadScreen", "show_models", "show_repositories"]
 
@@ -58,7 +59,7 @@ class DownloadScreen:
         if kind is None and not self.interrupted and last is not None and first is not None:
             n_bytes = last.n_done_bytes - first
             if n_bytes:
-                say(f"{_size(n_bytes)} in {_span(time.monotonic() - self._begun_s)}, checksums right.")
+                say(f"{file_size(n_bytes)} in {span(time.monotonic() - self._begun_s)}, checksums right.")
             else:
                 say("Everything is there already.")
 
@@ -68,8 +69,8 @@ class DownloadScreen:
         if self._n_first_bytes is None:
             self._n_first_bytes = progress.n_done_bytes
             if progress.n_done_bytes < progress.n_total_bytes:
-                here = f", {_size(progress.n_done_bytes)} of it are here" if progress.n_done_bytes else ""
-                say(f"{_size(progress.n_total_bytes)} to download{here}.")
+                here = f", {file_size(progress.n_done_bytes)} of it are here" if progress.n_done_bytes else ""
+                say(f"{file_size(progress.n_total_bytes)} to download{here}.")
         if self._progress.disable:
             self._line(progress)
         else:
@@ -99,7 +100,7 @@ def show_models(repo: str, models: Sequence[RemoteModel]) -> None:
     for model in models:
         parts = f" and {len(model.files) - 1} more" if len(model.files) > 1 else ""
         name = Text(f"{one_line(model.files[0].name)}{parts}")
-        table.add_row(Text(one_line(model.quantization) or "–"), Text(_size(model.n_bytes)), name)
+        table.add_row(Text(one_line(model.quantization) or "–"), Text(file_size(model.n_bytes)), name)
     console.print(Text(one_line(repo), style="bold"))
     console.print(table if models else Text("no model in GGUF format"))
 
@@ -124,28 +125,10 @@ def show_repositories(text: str, found: Sequence[RepoSummary]) -> None:
 
 def state(progress: DownloadProgress) -> str:
     """How far, how fast and how long still, in one line."""
-    left = "" if progress.seconds_left is None else f"{_span(progress.seconds_left)} left"
-    pace = f"{_size(progress.bytes_per_second)}/s" if progress.bytes_per_second else "waiting"
-    done = f"{_size(progress.n_done_bytes)} of {_size(progress.n_total_bytes)}"
+    left = "" if progress.seconds_left is None else f"{span(progress.seconds_left)} left"
+    pace = f"{file_size(progress.bytes_per_second)}/s" if progress.bytes_per_second else "waiting"
+    done = f"{file_size(progress.n_done_bytes)} of {file_size(progress.n_total_bytes)}"
     return "  ".join(filter(None, [done, pace, left]))
-
-
-def _size(n_bytes: float) -> str:
-    """By powers of a thousand, as the Hub shows sizes."""
-    for unit in ("B", "kB", "MB"):
-        if n_bytes < 999.5:
-            return f"{n_bytes:.0f} {unit}" if unit != "MB" or n_bytes >= 99.95 else f"{n_bytes:.1f} {unit}"
-        n_bytes /= 1000
-    return f"{n_bytes:.2f} GB"
-
-
-def _span(seconds: float) -> str:
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60}:{whole % 60:02} min"
-    return f"{whole // 3600}:{whole % 3600 // 60:02} h"
 
 
 def _short(name: str) -> str:

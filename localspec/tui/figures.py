@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from localspec import quantities
+
 NOTHING: Final = "–"  # there is no number yet
 
 _BYTE_UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB")
@@ -67,22 +69,5 @@ def size(n_bytes: int | None) -> str:
 
 
 def file_size(n_bytes: float | None, *, is_guess: bool = False) -> str:
-    """By powers of a thousand, as the Hub shows the sizes of files; at most 9 cells."""
-    if n_bytes is None:
-        return NOTHING
-    mark = "~" if is_guess else ""
-    if n_bytes < 1e6:
-        return f"{mark}{n_bytes / 1e3:.0f} kB"
-    if n_bytes < 999.5e6:
-        return f"{mark}{n_bytes / 1e6:.0f} MB"
-    return f"{mark}{n_bytes / 1e9:.2f} GB" if n_bytes < 99.95e9 else f"{mark}{n_bytes / 1e9:.0f} GB"
-
-
-def span(seconds: float) -> str:
-    """A time that is left."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60}:{whole % 60:02} min"
-    return f"{whole // 3600}:{whole % 3600 // 60:02} h"
+    """The size of a file; at most 9 cells."""
+    return NOTHING if n_bytes is None else f"{'~' if is_guess else ''}{quantities.file_size(n_bytes)}"

@@ -10,8 +10,9 @@ from localspec.models.compat import Verdict
 from localspec.pairing.downloads import Download, DownloadState
 from localspec.pairing.targets import Fit
 from localspec.printable import one_line
+from localspec.quantities import span
 from localspec.tui import figures
-from localspec.tui.figures import file_size, span
+from localspec.tui.figures import file_size
 from localspec.tui.gauges import progress_bar
 
 if TYPE_CHECKING:

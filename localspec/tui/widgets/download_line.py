@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 from textual.widget import Widget
 
-from localspec.tui.figures import file_size, span
+from localspec.quantities import span
+from localspec.tui.figures import file_size
 
 if TYPE_CHECKING:
     from localspec.pairing.downloads import Download
