@@ -133,12 +133,12 @@ async def test_a_download_is_stopped_kept_resumed_and_taken_away() -> None:
         await choose(pilot)
         app.screen.query_one(DownloadRows).focus()
         await pilot.press("delete")
-        await until_shown(pilot, "stopped, 0 kB of 4.90 GB are kept")
+        await until_shown(pilot, "stopped, 0 B of 4.90 GB are kept")
         pairs.downloads.finish(DRAFT)
         await settle(pilot)
         assert engine.n_loads == 1  # the pair is not loaded without its target
         await pilot.press("enter")
-        await until_shown(pilot, "0 kB of 4.90 GB  waiting")
+        await until_shown(pilot, "0 B of 4.90 GB  waiting")
         assert pairs.downloads.asked[-2:] == [("stop", TARGET), ("resume", TARGET)]
         pairs.downloads.finish(TARGET)
         await until(pilot, lambda: engine.n_loads == 2)  # it was waited for
