@@ -41,12 +41,14 @@ def write_tiny_model(
     eot: int | None = None,
     add_eos: bool = False,
     broken: bool = False,
+    pooling: int | None = None,
+    causal: bool | None = None,
 ) -> Path:
     """Write a model; `extra_tokens` unused ones pad its vocabulary. `scale` sharpens its distributions.
 
     `eot` names another token that ends a reply, `add_eos` has the tokenizer close every text, and `broken` weights give
     logits that are not numbers. With `loud_padding` every other step prefers a padding token: what a real model never
-    does, and a test must.
+    does, and a test must. `pooling` makes a model for embeddings: 1 is the mean, 3 the last token.
     """
     rng, noise_rng = np.random.default_rng(seed), np.random.default_rng(seed + 1_000)
 
@@ -80,6 +82,10 @@ def write_tiny_model(
     writer.add_eos_token_id(tokens.index(EOS))
     writer.add_add_bos_token(False)
     writer.add_add_eos_token(add_eos)
+    if pooling is not None:
+        writer.add_pooling_type(gguf.PoolingType(pooling))
+    if causal is not None:
+        writer.add_causal_attention(causal)
     if eot is not None:
         writer.add_eot_token_id(eot)
     if template is not None:

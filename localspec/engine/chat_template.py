@@ -77,7 +77,7 @@ class ChatTemplate:
                 f"The conversation has {n_chars:,} characters; at most {_MAX_MESSAGES:,} can be sent.",
                 hint="Shorten the prompt or start a new chat.",
             )
-        turns = [{"role": message.role, "content": message.content} for message in messages]
+        turns = [{**message.more, "role": message.role, "content": message.content} for message in messages]
         variables = {**self._special_tokens, "add_generation_prompt": add_generation_prompt, **(extra or {})}
         try:
             return self._run(turns, variables)
@@ -90,7 +90,7 @@ class ChatTemplate:
         except TemplateRefusalError as refusal:
             raise _refused(refusal) from refusal
 
-    def _run(self, turns: list[dict[str, str]], variables: Mapping[str, Any]) -> str:
+    def _run(self, turns: list[dict[str, Any]], variables: Mapping[str, Any]) -> str:
         try:
             return run(self._template, {**variables, "messages": turns})
         except TemplateRefusalError:
@@ -107,7 +107,7 @@ class ChatTemplate:
             ) from error
 
 
-def _without_system(turns: list[dict[str, str]]) -> list[dict[str, str]] | None:
+def _without_system(turns: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
     """The turns with a leading system text moved into the first user turn; None where that cannot be done."""
     if len(turns) < 2 or turns[0]["role"] != "system" or turns[1]["role"] != "user":
         return None

@@ -23,12 +23,13 @@ from localspec.engine.events import (
     SwapEvent,
     SwapFailed,
 )
-from localspec.engine.process import EngineProcess, LoadListener, RequestListener, SwapListener
-from localspec.engine.protocol import Cancel, CancelSwap, Load, SwapDraft
+from localspec.engine.process import AnswerListener, EngineProcess, LoadListener, RequestListener, SwapListener
+from localspec.engine.protocol import Ask, Cancel, CancelSwap, Load, SwapDraft
+from localspec.engine.questions import AnswerEvent, AnswerValue, Question, Refusal
 from localspec.engine.requests import GenerateRequest, ModelSpec, PairSpec
 from localspec.errors import EngineError
 
-__all__ = ["Engine", "EngineClient", "LoadListener", "RequestListener", "SwapListener"]
+__all__ = ["AnswerListener", "Engine", "EngineClient", "LoadListener", "RequestListener", "SwapListener"]
 
 
 class Engine(Protocol):
@@ -53,6 +54,9 @@ class Engine(Protocol):
 
     def cancel(self, request_id: str) -> None:
         """Stop a request within one step. Unknown and ended requests are ignored."""
+
+    def ask(self, question: Question, listener: AnswerListener) -> None:
+        """Ask something of the loaded model; returns at once. The listener gets one `Answer` or `Refusal`."""
 
     def close(self) -> None:
         """End the engine; open requests get a terminal event first. May be called twice."""
@@ -80,6 +84,7 @@ class EngineClient:
         self._pair_id = 0  # of the load that has set it
         self._load_listener: LoadListener | None = None
         self._load_id = 0
+        self._ask_id = 0
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -141,6 +146,12 @@ class EngineClient:
         if process is not None:
             process.send(Cancel(request_id))
 
+    def ask(self, question: Question, listener: AnswerListener) -> None:
+        """Ask something of the loaded model, of a new process if the one before has died."""
+        with self._lock:
+            self._ask_id += 1
+            self._ready_process().ask(Ask(self._ask_id, question), listener)
+
     def close(self) -> None:
         """End the engine process; open requests get `Failed` first."""
         with self._lock:
@@ -201,6 +212,19 @@ class EngineClient:
                 raise event.error
             if isinstance(event, Loaded):
                 return event
+
+    def ask_and_wait(self, question: Question) -> AnswerValue:
+        """Ask something of the loaded model.
+
+        Raises:
+            LocalspecError: there is no answer.
+        """
+        answers: queue.SimpleQueue[AnswerEvent] = queue.SimpleQueue()
+        self.ask(question, answers.put)
+        answer = answers.get()
+        if isinstance(answer, Refusal):
+            raise answer.error
+        return answer.value
 
     def stream(self, request: GenerateRequest) -> Iterator[RequestEvent]:
         """The events of a request, up to and including `Finished` or `Cancelled`. Leaving the loop early cancels it.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 from localspec.engine.metrics import RequestMetrics
 from localspec.engine.requests import Mode
@@ -27,17 +28,39 @@ class FinishReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TextSpan:
-    """A piece of the reply and where its last token came from."""
+    """A piece of the reply and where its last token came from.
+
+    `is_reasoning`: it is what a model thinks before it replies, where a server keeps the two apart.
+    """
 
     text: str
     origin: Origin
+    is_reasoning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TokenChance:
+    """A token, its bytes, and the natural logarithm of its probability by the target, before all transforms."""
+
+    token: int
+    piece: bytes
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """A token of the reply, and the likeliest tokens in its place, the likeliest first."""
+
+    chosen: TokenChance
+    likeliest: tuple[TokenChance, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """What one step did: `n_draft` tokens were proposed, `n_accepted` kept, `tokens` committed (one more, or a cut).
 
-    `source` is who drafted; None in a plain step.
+    `source` is who drafted; None in a plain step. `tokens` is empty where text came from a server that does not tell
+    its steps, and the rest says nothing then.
     """
 
     tokens: tuple[int, ...]
@@ -74,22 +97,30 @@ class Prefilling:
 
 @dataclass(frozen=True, slots=True)
 class StepDecoded:
-    """One step: the text that it released (possibly none), what it did, and the request's metrics so far."""
+    """One step: the text that it released (possibly none), what it did, and the request's metrics so far.
+
+    `logprobs`: of its tokens, without one that ended the reply, if the request asks for them.
+    """
 
     request_id: str
     spans: tuple[TextSpan, ...]
     step: Step
     metrics: RequestMetrics
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The reply is complete. `spans` is text that was held back until now."""
+    """The reply is complete. `spans` is text that was held back until now.
+
+    `stop`: the stop string that ended it, if one did.
+    """
 
     request_id: str
     spans: tuple[TextSpan, ...]
     reason: FinishReason
     metrics: RequestMetrics
+    stop: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +149,28 @@ class Loading:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """What a target says of itself. `bos` and `eos`: the texts of these tokens; "" where there is none."""
+
+    path: Path
+    n_ctx_train: int
+    n_parameters: int
+    n_embd: int
+    weights_bytes: int
+    chat_template: str | None
+    bos: str
+    eos: str
+    fills_in: bool  # has fill-in-the-middle tokens
+    embeds: bool  # was made for embeddings
+
+
+@dataclass(frozen=True, slots=True)
 class Loaded:
-    """A pair is ready. Sizes in bytes; `*_name` as the model calls itself, or the file's name."""
+    """A pair is ready. Sizes in bytes; `*_name` as the model calls itself, or the file's name.
+
+    Of a server's models `n_ctx` and the sizes are 0 where it does not tell them. `takes_modes` False: it drafts as it
+    was started, and in no mode that a request could name.
+    """
 
     target_name: str
     draft_name: str | None
@@ -130,6 +181,8 @@ class Loaded:
     gpu_offload: bool
     has_chat_template: bool
     speculation_note: str = ""  # why speculation is off for this pair, when it is
+    about: ModelFacts | None = None
+    takes_modes: bool = True
 
 
 @dataclass(frozen=True, slots=True)

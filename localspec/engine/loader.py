@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Final, Self
 
 from localspec.engine.calibration import measure_agreement, measure_pass_times
-from localspec.engine.events import Loaded, Loading
+from localspec.engine.events import Loaded, Loading, ModelFacts
 from localspec.engine.prompts import PromptEncoder
 from localspec.engine.requests import MAX_NUM_SPECULATIVE_TOKENS, ModelSpec, PairSpec, default_n_ctx
 from localspec.errors import DoesNotFitError, ModelFileError, UnsupportedModelError
 from localspec.llama import library
 from localspec.llama.context import Context
+from localspec.llama.fill_in import fill_in_tokens
 from localspec.llama.model import Model
 from localspec.llama.quantize import write_unpacked
 from localspec.memory.devices import host_memory
@@ -100,11 +101,12 @@ class LoadedPair:
             gpu_offload=library.supports_gpu() and self.spec.target.n_gpu_layers != 0,
             has_chat_template=self.encoder.has_chat_template,
             speculation_note=self.speculation_note,
+            about=_facts(self.spec.target.path, self.target.model),
         )
 
 
-def load_pair(spec: PairSpec, on_loading: OnLoading, *, n_seq_max: int = 1) -> LoadedPair:
-    """Load a pair for up to `n_seq_max` sequences at once.
+def load_pair(spec: PairSpec, on_loading: OnLoading, *, n_seq_max: int | None = None) -> LoadedPair:
+    """Load a pair for up to `n_seq_max` sequences at once; None: as many as it has slots.
 
     Raises:
         ModelError: a file or the pair is refused; the message names the rule and the values.
@@ -112,8 +114,9 @@ def load_pair(spec: PairSpec, on_loading: OnLoading, *, n_seq_max: int = 1) -> L
         LoadCancelledError: `on_loading` returned False.
         EngineError: a first pass through a model failed.
     """
+    n_seq_max = spec.n_slots if n_seq_max is None else n_seq_max
     _unpack(spec.target, on_loading)
-    target_header = checked_header(spec.target.path)
+    target_header = checked_header(spec.target.path, embedding_ok=spec.may_embed)
     draft_header = checked_header(spec.draft.path) if spec.draft else None
     if draft_header is not None:
         require_compatible(target_header, draft_header)
@@ -137,6 +140,21 @@ def load_pair(spec: PairSpec, on_loading: OnLoading, *, n_seq_max: int = 1) -> L
         return LoadedPair(
             spec, target, draft, encoder, agreement, note, n_seq_max, of_target.pop_all(), of_draft.pop_all()
         )
+
+
+def _facts(path: Path, model: Model) -> ModelFacts:
+    return ModelFacts(
+        path=path,
+        n_ctx_train=model.n_ctx_train,
+        n_parameters=model.n_parameters,
+        n_embd=model.n_embd,
+        weights_bytes=model.weights_bytes,
+        chat_template=model.chat_template,
+        bos=model.text_of(model.bos),
+        eos=model.text_of(model.eos),
+        fills_in=fill_in_tokens(model) is not None,
+        embeds=model.embeds,
+    )
 
 
 class ModelLoader:
@@ -188,14 +206,14 @@ def _unpack(spec: ModelSpec, on_loading: OnLoading) -> None:
     write_unpacked(spec.unpacked_from, spec.path, lambda done: on_loading(Loading("Writing the demo target", done)))
 
 
-def checked_header(path: Path) -> GgufHeader:
-    """The header of a model that writes text.
+def checked_header(path: Path, *, embedding_ok: bool = False) -> GgufHeader:
+    """The header of a model that writes text; `embedding_ok`: or of a decoder that was made for embeddings.
 
     Raises:
         ModelError: it is none, or another kind of model.
     """
     header = read_model(path)
-    refuse_unless_generative(header)
+    refuse_unless_generative(header, embedding_ok=embedding_ok)
     return header
 
 

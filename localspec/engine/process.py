@@ -24,7 +24,8 @@ from localspec.engine.events import (
     SwapEvent,
     SwapFailed,
 )
-from localspec.engine.protocol import Close, Command, Load, LoadReport, Submit, SwapDraft
+from localspec.engine.protocol import AnswerReport, Ask, Close, Command, Load, LoadReport, Submit, SwapDraft
+from localspec.engine.questions import AnswerEvent, Refusal
 from localspec.engine.requests import GenerateRequest
 from localspec.errors import EngineDiedError, LocalspecError, UsageError
 
@@ -33,6 +34,7 @@ logger = logging.getLogger(__name__)
 RequestListener = Callable[[RequestEvent], None]
 LoadListener = Callable[[LoadEvent], None]
 SwapListener = Callable[[SwapEvent], None]
+AnswerListener = Callable[[AnswerEvent], None]
 
 _CLOSE_TIMEOUT_S: Final = 5.0
 # What the user sets goes before these. No debugger on a failed assertion; numpy's own threads, which the engine has no
@@ -63,6 +65,7 @@ class EngineProcess:
         self._requests: dict[str, RequestListener] = {}
         # Listeners of loads and exchanges, and the event that tells them of the end of this process.
         self._loads: dict[int, tuple[Callable[..., None], type[LoadFailed] | type[SwapFailed]]] = {}
+        self._questions: dict[int, AnswerListener] = {}
         self._last_words: deque[str] = deque(maxlen=8)
         self._is_closing = False
         self._death: EngineDiedError | None = None
@@ -96,6 +99,11 @@ class EngineProcess:
                 )
             self._requests[request.request_id] = listener
         self._send_or_fail(Submit(request))
+
+    def ask(self, command: Ask, listener: AnswerListener) -> None:
+        with self._lock:
+            self._questions[command.ask_id] = listener
+        self._send_or_fail(command)
 
     def send(self, command: Command) -> None:
         """Send what nobody waits for."""
@@ -151,6 +159,9 @@ class EngineProcess:
                 ended = isinstance(event, Loaded | LoadFailed | SwapFailed)
                 known = self._loads.pop(report.load_id, None) if ended else self._loads.get(report.load_id)
                 listener = known[0] if known is not None else None
+            elif isinstance(report, AnswerReport):
+                event = report.event
+                listener = self._questions.pop(report.ask_id, None)
             elif isinstance(report, Finished | Cancelled | Failed):
                 listener = self._requests.pop(report.request_id, None)
             else:
@@ -162,10 +173,13 @@ class EngineProcess:
         with self._lock:
             requests, self._requests = self._requests, {}
             loads, self._loads = self._loads, {}
+            questions, self._questions = self._questions, {}
         for load_listener, failed in loads.values():
             _call(load_listener, failed(error))
         for request_id, listener in requests.items():
             _call(listener, Failed(request_id, error))
+        for answer_listener in questions.values():
+            _call(answer_listener, Refusal(error))
 
     def _read_log(self, stream: IO[bytes]) -> None:
         with stream:

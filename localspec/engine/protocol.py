@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from localspec.engine.events import LoadEvent, RequestEvent, SwapEvent
+from localspec.engine.questions import AnswerEvent, Question
 from localspec.engine.requests import GenerateRequest, ModelSpec, PairSpec
 
 
@@ -51,6 +52,14 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
+class Ask:
+    """Answer a question between two steps. `ask_id` comes back with the answer."""
+
+    ask_id: int
+    question: Question
+
+
+@dataclass(frozen=True, slots=True)
 class Close:
     """End the process in order."""
 
@@ -63,8 +72,16 @@ class LoadReport:
     event: LoadEvent | SwapEvent
 
 
-Command = Load | SwapDraft | CancelSwap | Submit | Cancel | Close
-Report = LoadReport | RequestEvent
+@dataclass(frozen=True, slots=True)
+class AnswerReport:
+    """The answer to the question `ask_id`."""
+
+    ask_id: int
+    event: AnswerEvent
+
+
+Command = Load | SwapDraft | CancelSwap | Submit | Cancel | Ask | Close
+Report = LoadReport | AnswerReport | RequestEvent
 
 
 def send(stream: BinaryIO, message: Command | Report) -> None:

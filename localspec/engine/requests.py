@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from localspec.errors import UsageError
 from localspec.llama.sampling_params import SamplingParams
@@ -15,14 +16,20 @@ from localspec.speculative.drafter import DraftSource
 __all__ = [
     "DEFAULT_NUM_SPECULATIVE_TOKENS",
     "DEFAULT_N_CTX",
+    "MAX_LOGPROBS",
     "MAX_NUM_SPECULATIVE_TOKENS",
     "ChatPrompt",
+    "ExtraFile",
     "GenerateRequest",
+    "InfillPrompt",
     "KvType",
+    "LineLimits",
     "Message",
+    "MixedPrompt",
     "Mode",
     "ModelSpec",
     "PairSpec",
+    "Prompt",
     "RawPrompt",
     "SamplingParams",
     "default_n_ctx",
@@ -33,6 +40,8 @@ DEFAULT_N_CTX: Final = 8192
 DEFAULT_NUM_SPECULATIVE_TOKENS: Final = 16
 # The most that can be asked for. Copies go up to it by default: they cost nothing to draft.
 MAX_NUM_SPECULATIVE_TOKENS: Final = 32
+# Alternatives whose log-probability can be asked for, at each place of a reply.
+MAX_LOGPROBS: Final = 100
 
 _request_numbers = itertools.count(1)
 
@@ -53,44 +62,110 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a chat. `role` is "system", "user" or "assistant"."""
+    """One turn of a chat. `role` is "system", "user", "assistant", or another that the chat template knows ("tool").
+
+    `more` are further keys of the turn for the template, such as `tool_calls`, `tool_call_id`, `name` and
+    `reasoning_content`, with JSON values.
+    """
 
     role: str
     content: str
+    more: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """Messages that the model's chat template turns into tokens, ready for the assistant's turn."""
+    """Messages that the model's chat template turns into tokens, ready for the assistant's turn.
+
+    `tools` are the functions that the reply may call, as the template reads them (OpenAI's form); `variables` are
+    further variables of the template, such as `enable_thinking`. Both hold JSON values.
+    """
 
     messages: tuple[Message, ...]
+    tools: tuple[Mapping[str, Any], ...] = field(default=(), hash=False)
+    variables: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
 class RawPrompt:
-    """Text that is tokenized as it is, without a template. Special tokens written in it are plain text."""
+    """Text that is tokenized as it is, without a template.
 
+    Special tokens written in it are plain text, unless `parse_special`: for whoever writes a template by hand.
+    """
+
+    text: str
+    parse_special: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MixedPrompt:
+    """Token ids and texts, one after the other. Special tokens in texts count; nothing is added before token ids."""
+
+    parts: tuple[int | str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExtraFile:
+    """Text from elsewhere in a project, for `InfillPrompt`."""
+
+    name: str
     text: str
 
 
 @dataclass(frozen=True, slots=True)
+class InfillPrompt:
+    """What stands before and after the gap that the model is to fill, by its fill-in-the-middle tokens.
+
+    `prompt` is text after the prefix that the reply begins with; `extra` is context from other files, the most
+    important last. What does not fit is left out: of `extra` from the start, then of the prefix from its start and of
+    the suffix from its end.
+    """
+
+    prefix: str
+    suffix: str
+    prompt: str = ""
+    extra: tuple[ExtraFile, ...] = ()
+
+
+Prompt = ChatPrompt | RawPrompt | MixedPrompt | InfillPrompt
+
+
+@dataclass(frozen=True, slots=True)
+class LineLimits:
+    """When a completion in an editor has enough lines.
+
+    `min_indent`: it ends before a line that is indented by fewer columns. `time_s`: it ends with the first line that is
+    complete after so many seconds of the reply.
+    """
+
+    min_indent: int = 0
+    time_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class GenerateRequest:
-    """One reply to generate. `max_tokens` None means: until the model ends or the context is full.
+    """One reply to generate. `max_tokens` None means: until the model ends or the context is full; 0: read the prompt.
 
     `num_speculative_tokens` is the most that is drafted at once; None: what suits the source, see `ceiling`. With
-    `fixed_length` every draft has that length, whatever it brings.
+    `fixed_length` every draft has that length, whatever it brings. `n_logprobs`: tell the log-probability of each
+    token, and of so many of the likeliest in its place; None: none. `ignores_end`: the model cannot end the reply.
+    `reuses_cache` False: the prompt is read anew.
 
     Raises:
         UsageError: a number is out of range, or `auto` with a fixed length.
     """
 
-    prompt: ChatPrompt | RawPrompt
+    prompt: Prompt
     sampling: SamplingParams = field(default_factory=SamplingParams)
     mode: Mode = Mode.AUTO
     num_speculative_tokens: int | None = None
     fixed_length: bool = False
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
+    n_logprobs: int | None = None
+    line_limits: LineLimits | None = None
+    ignores_end: bool = False
+    reuses_cache: bool = True
     request_id: str = field(default_factory=lambda: f"r{next(_request_numbers)}")
 
     def __post_init__(self) -> None:
@@ -105,10 +180,12 @@ class GenerateRequest:
                 "Mode auto chooses the length of every draft; it cannot be fixed.",
                 hint="Use mode draft or lookup with a fixed length.",
             )
-        if self.max_tokens is not None and self.max_tokens < 1:
+        if self.max_tokens is not None and self.max_tokens < 0:
             raise UsageError(
-                f"max_tokens is {self.max_tokens}; it must be at least 1.", hint="Leave it out for no limit."
+                f"max_tokens is {self.max_tokens}; it must be at least 0.", hint="Leave it out for no limit."
             )
+        if not 0 <= (self.n_logprobs or 0) <= MAX_LOGPROBS:
+            raise UsageError(f"n_logprobs is {self.n_logprobs}; it must be between 0 and {MAX_LOGPROBS}.")
         if any(not text for text in self.stop):
             raise UsageError("A stop string is empty; it would end every reply at once.", hint="Give some text.")
 
@@ -150,7 +227,8 @@ class PairSpec:
     """Everything that the engine needs to load a target and, maybe, its draft model.
 
     `n_ctx` None: the target's training context, at most DEFAULT_N_CTX. `n_threads` None: one per physical core.
-    Prompt lookup matches n-grams of `lookup_min_ngram` to `lookup_max_ngram` tokens.
+    Prompt lookup matches n-grams of `lookup_min_ngram` to `lookup_max_ngram` tokens. `n_slots` replies run at the same
+    time, and share the context between them. `may_embed`: the target may also be a decoder made for embeddings.
     """
 
     name: str
@@ -160,3 +238,5 @@ class PairSpec:
     n_threads: int | None = None
     lookup_min_ngram: int = 2
     lookup_max_ngram: int = 4
+    n_slots: int = 1
+    may_embed: bool = False

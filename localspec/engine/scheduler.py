@@ -2,52 +2,57 @@
 
 from __future__ import annotations
 
-import functools
 import logging
-import random
 import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Final
 
+from localspec.engine.assembly import Admitted, Assembly
 from localspec.engine.context_times import learn_context_times
+from localspec.engine.drafting import DraftUnderWay, draft_together
 from localspec.engine.events import Cancelled, Failed, Finished, Queued, RequestEvent, TerminalEvent
 from localspec.engine.loader import LoadedPair
 from localspec.engine.metrics import MetricsRecorder
+from localspec.engine.questions import EngineUsage
 from localspec.engine.requests import MAX_NUM_SPECULATIVE_TOKENS, GenerateRequest, Mode
 from localspec.engine.sequence import ActiveSequence
+from localspec.engine.slots import Slots
 from localspec.errors import ContextFullError, EngineError, LocalspecError, UsageError
-from localspec.llama.draft_model import DraftModelDrafter
-from localspec.llama.sampler import SamplerChain
-from localspec.llama.sequence_cache import SequenceCache
-from localspec.speculative.drafter import Drafter, DraftSource
 from localspec.speculative.evidence import Evidence
-from localspec.speculative.expected_gain import ExpectedGain
-from localspec.speculative.policy import DraftPolicy, FixedLength
-from localspec.speculative.prompt_lookup import PromptLookup
-from localspec.speculative.step import SpeculativeStep
 
 logger = logging.getLogger(__name__)
 
 Emit = Callable[[RequestEvent], None]
 
+_MOST_STEP_ROWS: Final = 1 + MAX_NUM_SPECULATIVE_TOKENS
+# While others wait for their next token, a chunk of a prompt may take a pass so long: as many seconds, or so many times
+# what a plain step of theirs takes. Smaller chunks than the last would read no prompt in reasonable time.
+_PATIENCE_S: Final = 0.1
+_PATIENCE_STEPS: Final = 3.0
+_LEAST_CHUNK: Final = 32
+
 
 @dataclass(slots=True)
-class _Slot:
-    """What stays of a sequence between requests: caches that the next prompt may begin with."""
-
-    target: SequenceCache
-    draft: SequenceCache | None
-    lookup: PromptLookup
-
-
-@dataclass(frozen=True, slots=True)
 class _Waiting:
-    request: GenerateRequest
-    seed: int
-    metrics: MetricsRecorder
+    admitted: Admitted
+    prompt: list[int] | None = None  # once it was encoded
+
+    @property
+    def request(self) -> GenerateRequest:
+        return self.admitted.request
+
+
+@dataclass(slots=True)
+class _Stepping:
+    """A sequence in its step, with its draft and the rows that the step has of its own."""
+
+    sequence: ActiveSequence
+    draft: DraftUnderWay
+    n_rows: int = 0
 
 
 class Scheduler:
@@ -55,22 +60,12 @@ class Scheduler:
 
     def __init__(self, pair: LoadedPair, emit: Emit, *, n_slots: int = 1, verifies_blocks: bool = True) -> None:
         """`verifies_blocks` False: every draft is verified token by token, for comparison."""
-        self._pair = pair
         self._emit = emit
         self._verifies_blocks = verifies_blocks
         self._waiting: deque[_Waiting] = deque()
-        self._active: list[ActiveSequence] = []
-        self._slot_of: dict[str, _Slot] = {}
-        pair.target.context.clear_all()
-        self._free = [
-            _Slot(
-                target=SequenceCache(pair.target.context, seq_id),
-                draft=None,
-                lookup=PromptLookup(pair.spec.lookup_min_ngram, pair.spec.lookup_max_ngram),
-            )
-            for seq_id in range(n_slots)
-        ]
-        self.use(pair)
+        self._active: list[ActiveSequence] = []  # the oldest first
+        self._slots = Slots(pair, n_slots)
+        self._know(pair)
 
     def use(self, pair: LoadedPair) -> None:
         """Go on with a pair of the same target, whose caches are kept; there must be no request.
@@ -78,24 +73,29 @@ class Scheduler:
         What was learned of drafts is forgotten; the target's pass times are not.
         """
         assert self.is_idle
+        self._slots.use_draft_of(pair)
+        self._know(pair)
+
+    def _know(self, pair: LoadedPair) -> None:
         self._pair = pair
         self._evidence = Evidence(pair.target.pass_times, pair.draft.pass_times if pair.draft else None, pair.agreement)
-        if pair.draft is not None:
-            pair.draft.context.clear_all()
-        for slot in self._free:
-            slot.draft = SequenceCache(pair.draft.context, slot.target.seq_id) if pair.draft else None
+        self._assembly = Assembly(pair, self._evidence, verifies_blocks=self._verifies_blocks)
 
     @property
     def is_idle(self) -> bool:
         """True when a step would do nothing."""
         return not self._active and not self._waiting
 
+    def usage(self) -> EngineUsage:
+        """What the slots hold now."""
+        return EngineUsage(self._slots.usage(), len(self._waiting), self._pair.target.context.n_ctx)
+
     def submit(self, request: GenerateRequest) -> None:
         """Queue a request."""
         seed = request.sampling.seed
         seed = secrets.randbits(32) if seed is None else seed
-        mode, note = self._mode_of(request)
-        self._waiting.append(_Waiting(request, seed, MetricsRecorder()))
+        mode, note = self._assembly.mode_of(request)
+        self._waiting.append(_Waiting(Admitted(request, seed, MetricsRecorder())))
         self._emit(Queued(request.request_id, seed, mode, note))
 
     def cancel(self, request_id: str) -> None:
@@ -107,7 +107,7 @@ class Scheduler:
         for waiting in self._waiting:
             if waiting.request.request_id == request_id:
                 self._waiting.remove(waiting)
-                self._emit(Cancelled(request_id, (), waiting.metrics.snapshot()))
+                self._emit(Cancelled(request_id, (), waiting.admitted.metrics.snapshot()))
                 return
 
     def fail_all(self, error: LocalspecError) -> None:
@@ -121,81 +121,114 @@ class Scheduler:
 
     def step(self) -> None:
         """Admit what fits, then advance every active sequence by one forward pass."""
-        while self._waiting and self._free:
-            self._admit(self._waiting.popleft())
+        self._admit_what_fits()
         self._learn_context()
-        prefilling: list[tuple[ActiveSequence, int]] = []
-        stepping: list[tuple[ActiveSequence, float, int]] = []  # with the draft model's seconds and the step's rows
+        running = self._with_room()
+        chunk = self._largest_chunk(running)
+        room = self._pair.target.context.n_batch
+        ready: list[ActiveSequence] = []
+        reading: list[ActiveSequence] = []
+        for sequence in sorted(running, key=lambda each: each.n_pending):
+            if self._is_ready(sequence, chunk, room):
+                ready.append(sequence)
+                room -= sequence.n_pending
+                chunk -= sequence.n_pending - 1
+            elif sequence in self._active:
+                reading.append(sequence)
+        stepping = self._draft(ready)
+        prefilling = self._add_prompts(reading, chunk)
+        if self._pair.target.context.n_pending:
+            self._run_pass(stepping, prefilling)
+
+    def _is_ready(self, sequence: ActiveSequence, chunk: int, room: int) -> bool:
+        """Whether it and its drafters have read what they need for a step; the drafters read on otherwise."""
+        with self._guarded(sequence):
+            drafters_are_ready = sequence.prefill_drafters(max(1, chunk))
+            if drafters_are_ready and sequence.n_pending <= self._most_pending(sequence, chunk, room):
+                if sequence.request.max_tokens == 0:
+                    self._deliver(sequence, sequence.only_read())
+                    return False
+                self._learn_draft_context(sequence)
+                return True
+            if sequence.n_pending == 1:  # only the draft model is reading
+                self._emit(sequence.prefilling())
+        return False
+
+    def _draft(self, ready: list[ActiveSequence]) -> list[_Stepping]:
+        """Begin the steps of these sequences: their drafts, and the rows of both in the batch."""
+        # Each has an equal part of the batch and of the cache, beyond what it has to read anyway.
+        n_rows = min(self._pair.target.context.n_batch, self._slots.n_free_cells)
+        n_to_share = max(0, n_rows - sum(each.n_pending for each in ready))
+        stepping = []
+        for sequence in ready:
+            room = sequence.n_pending + n_to_share // len(ready)
+            stepping.append(_Stepping(sequence, DraftUnderWay(sequence.propose(room), sequence.slot.draft)))
+        draft_together([each.draft for each in stepping])
+        for each in stepping:
+            with self._guarded(each.sequence):
+                if each.draft.failure is not None:
+                    raise each.draft.failure
+                each.n_rows = each.sequence.add_step(each.draft.draft)
+        return [each for each in stepping if each.n_rows]
+
+    def _add_prompts(self, reading: list[ActiveSequence], chunk: int) -> list[tuple[ActiveSequence, int]]:
+        """Prompts take what steps leave of the batch, the shortest first: nobody waits long for a short one."""
         context = self._pair.target.context
-        # Decoding sequences first: a long prompt takes what they leave of the batch.
-        for sequence in sorted(self._active, key=lambda each: each.n_pending):
-            room = context.n_batch - context.n_pending
-            with self._guarded(sequence):
-                if sequence.prefill_drafters() and sequence.n_pending <= self._most_pending(room):
-                    self._learn_draft_context(sequence)
-                    drafted_s = self._draft_native_s()
-                    n_step_rows = sequence.propose(room)
-                    stepping.append((sequence, self._draft_native_s() - drafted_s, n_step_rows))
-                elif room > 0 and sequence.n_pending > 1:
-                    prefilling.append((sequence, sequence.add_prefill(room)))
-                elif sequence.n_pending == 1:  # only the draft model is reading
-                    self._emit(sequence.prefilling())
-        if not context.n_pending:
-            return
+        prefilling = []
+        for sequence in reading:
+            room = min(chunk, context.n_batch - context.n_pending, self._slots.n_free_cells - context.n_pending)
+            if sequence.n_pending > 1 and room > 0:
+                n_tokens = sequence.add_prefill(room)
+                chunk -= n_tokens
+                prefilling.append((sequence, n_tokens))
+        return prefilling
+
+    def _run_pass(self, stepping: list[_Stepping], prefilling: list[tuple[ActiveSequence, int]]) -> None:
+        context = self._pair.target.context
         n_rows = context.n_pending
         started = time.perf_counter()
         try:
             context.decode()
         except LocalspecError as error:
-            self._decode_failed([*(each[0] for each in stepping), *(each[0] for each in prefilling)], error)
+            self._decode_failed([*(each.sequence for each in stepping), *(each[0] for each in prefilling)], error)
             return
         decode_s = time.perf_counter() - started
         batch_width = len(stepping) + len(prefilling)
         for sequence, n_tokens in prefilling:
             sequence.prefilled(n_tokens, decode_s)
             self._emit(sequence.prefilling())
-        all_step_rows = sum(n_step_rows for _, _, n_step_rows in stepping)
-        for sequence, drafted_s, n_step_rows in stepping:
-            with self._guarded(sequence):
-                events = sequence.verify(
+        all_step_rows = sum(each.n_rows for each in stepping)
+        n_drafting = max(1, sum(each.draft.has_read for each in stepping))
+        for each in stepping:
+            with self._guarded(each.sequence):
+                events = each.sequence.verify(
                     decode_s=decode_s,
-                    draft_pass_s=drafted_s,
+                    draft_pass_s=each.draft.pass_s,
                     n_rows=n_rows,
-                    n_other_rows=all_step_rows - n_step_rows,
+                    n_other_rows=all_step_rows - each.n_rows,
                     batch_width=batch_width,
+                    n_drafting=n_drafting if each.draft.has_read else 1,
                 )
-                self._deliver(sequence, events)
+                self._deliver(each.sequence, events)
 
-    def _learn_context(self) -> None:
-        """Whose prompt has just been read shows what attention takes over so long a text."""
-        for sequence in list(self._active):
-            if self._shows_context_times(sequence):
-                with self._guarded(sequence):
-                    cache, n_outputs = self._slot_of[sequence.request.request_id].target, 1 + MAX_NUM_SPECULATIVE_TOKENS
-                    learn_context_times(self._evidence.target_times, cache, n_outputs_max=n_outputs)
+    def _largest_chunk(self, running: list[ActiveSequence]) -> int:
+        """How much of prompts the next pass may read, so that replies keep moving."""
+        n_batch = self._pair.target.context.n_batch
+        n_replying = sum(sequence.has_begun and sequence.n_pending == 1 for sequence in running)
+        if not n_replying:
+            return n_batch
+        times = self._evidence.target_times
+        patience_s = max(_PATIENCE_S, _PATIENCE_STEPS * times.seconds(n_replying))
+        widest = n_replying * 2
+        while widest < n_batch and times.seconds(widest) < patience_s:
+            widest *= 2
+        return max(_LEAST_CHUNK, min(n_batch, widest // 2))
 
-    def _shows_context_times(self, sequence: ActiveSequence) -> bool:
-        """Whether its drafts adapt to times, and its first step comes next."""
-        if sequence.has_begun or sequence.n_pending > self._most_pending(self._pair.target.context.n_batch):
-            return False
-        request = sequence.request
-        return not request.fixed_length and self._mode_of(request)[0] is not Mode.PLAIN
-
-    def _learn_draft_context(self, sequence: ActiveSequence) -> None:
-        draft, times = self._pair.draft, self._evidence.draft_times
-        cache = self._slot_of[sequence.request.request_id].draft
-        if draft is None or times is None or cache is None or not self._shows_context_times(sequence):
-            return
-        ratio = draft.model.attention_size / self._pair.target.model.attention_size
-        times.assume_context(self._evidence.target_times, ratio)
-        with suppress(LocalspecError):  # a draft model that fails costs speed, never the reply
-            learn_context_times(times, cache, n_outputs_max=1)
-
-    def _most_pending(self, room: int) -> int:
+    def _most_pending(self, sequence: ActiveSequence, chunk: int, room: int) -> int:
         """A step may carry the rest of a prompt, so that the first token needs no pass of its own."""
-        if self._pair.target.max_rollback is not None:
+        if self._pair.target.max_rollback is not None or sequence.request.max_tokens == 0:
             return 1  # snapshots of a recurrent state are few: none for tokens of the prompt
-        return max(1, room - 1 - MAX_NUM_SPECULATIVE_TOKENS)
+        return max(1, min(chunk, room - _MOST_STEP_ROWS))
 
     def _deliver(self, sequence: ActiveSequence, events: tuple[RequestEvent, ...]) -> None:
         for event in events:
@@ -210,126 +243,94 @@ class Scheduler:
             sequence.cache.clear()
             self._end(sequence, Failed(sequence.request.request_id, error))
 
-    def _draft_native_s(self) -> float:
-        return self._pair.draft.context.native_s if self._pair.draft else 0.0
+    # --- what attention takes ----------------------------------------------------------------------------------------
 
-    # --- admission and end -------------------------------------------------------------------------------------------
+    def _learn_context(self) -> None:
+        """Whose prompt has just been read shows what attention takes over so long a text."""
+        for sequence in list(self._active):
+            if self._shows_context_times(sequence):
+                with self._guarded(sequence):
+                    learn_context_times(self._evidence.target_times, sequence.cache, n_outputs_max=_MOST_STEP_ROWS)
 
-    def _admit(self, waiting: _Waiting) -> None:
-        slot = self._free.pop()
-        request = waiting.request
-        try:
-            sequence = self._start(waiting, slot)
-        except Exception as error:
-            self._free.append(slot)
-            self._emit(Failed(request.request_id, _for_the_user(error, request)))
+    def _shows_context_times(self, sequence: ActiveSequence) -> bool:
+        """Whether its drafts adapt to times, and its first step comes next."""
+        n_batch = self._pair.target.context.n_batch
+        if sequence.has_begun or sequence.n_pending > self._most_pending(sequence, n_batch, n_batch):
+            return False
+        request = sequence.request
+        return not request.fixed_length and self._assembly.mode_of(request)[0] is not Mode.PLAIN
+
+    def _learn_draft_context(self, sequence: ActiveSequence) -> None:
+        draft, times = self._pair.draft, self._evidence.draft_times
+        cache = sequence.slot.draft
+        if draft is None or times is None or cache is None or not self._shows_context_times(sequence):
             return
-        self._slot_of[request.request_id] = slot
-        self._active.append(sequence)
-        self._emit(sequence.prefilling())
+        ratio = draft.model.attention_size / self._pair.target.model.attention_size
+        times.assume_context(self._evidence.target_times, ratio)
+        with suppress(LocalspecError):  # a draft model that fails costs speed, never the reply
+            learn_context_times(times, cache, n_outputs_max=1)
 
-    def _start(self, waiting: _Waiting, slot: _Slot) -> ActiveSequence:
-        pair, request = self._pair, waiting.request
-        prompt = pair.encoder.encode(request.prompt)
-        n_ctx = pair.target.context.n_ctx
+    # --- admission, room and end -------------------------------------------------------------------------------------
+
+    def _admit_what_fits(self) -> None:
+        """Begin the requests that have waited for longest, as long as there are a slot and cells for their prompts."""
+        while self._waiting and self._slots.has_free and not any(each.is_paused for each in self._active):
+            waiting = self._waiting[0]
+            try:
+                if waiting.prompt is None:
+                    waiting.prompt = self._encode(waiting.request)
+                # What running replies have still to read is theirs already.
+                n_promised = sum(each.n_pending for each in self._active)
+                n_available = self._slots.n_free_cells + self._slots.n_idle_cells - n_promised
+                if self._active and len(waiting.prompt) >= n_available:
+                    return
+                self._waiting.popleft()
+                self._admit(waiting.admitted, waiting.prompt)
+            except Exception as error:
+                if self._waiting and self._waiting[0] is waiting:
+                    self._waiting.popleft()
+                self._emit(Failed(waiting.request.request_id, _for_the_user(error, waiting.request)))
+
+    def _encode(self, request: GenerateRequest) -> list[int]:
+        n_ctx = self._pair.target.context.n_ctx
+        prompt = self._pair.encoder.encode(request.prompt, n_ctx=n_ctx, n_reply=request.max_tokens)
         if not prompt:
             raise UsageError("The prompt is empty.", hint="Write something for the model to continue.")
         if len(prompt) >= n_ctx:
             raise ContextFullError.for_prompt(len(prompt), n_ctx)
-        rng = random.Random(waiting.seed)
-        target = pair.target.model
-        ends_generation = target.end_of_generation.__contains__
+        return prompt
 
-        with ExitStack() as owned:
-            sampler = owned.enter_context(SamplerChain(target, request.sampling, n_ctx=n_ctx, seed=waiting.seed))
-            drafters = self._drafters(waiting, slot, n_ctx, rng)
-            for drafter in drafters.values():
-                owned.enter_context(closing(drafter))
-            speculation = SpeculativeStep(
-                drafters,
-                self._policy(request, drafters, slot.lookup),
-                ends_generation,
-                rows_are_memoryless=self._verifies_blocks and sampler.is_memoryless,
-            )
-            sequence = ActiveSequence(
-                request,
-                prompt=prompt,
-                cache=slot.target,
-                sampler=sampler,
-                speculation=speculation,
-                rng=rng,
-                token_bytes=target.token_bytes,
-                ends_generation=ends_generation,
-                max_draft=self._max_draft(),
-                metrics=waiting.metrics,
-            )
-            owned.pop_all()  # the sequence closes them from now on
-        return sequence
+    def _admit(self, admitted: Admitted, prompt: list[int]) -> None:
+        request = admitted.request
+        slot = self._slots.take(request.request_id, prompt, reuses_cache=request.reuses_cache)
+        try:
+            sequence = self._assembly.sequence(admitted, prompt, slot)
+        except BaseException:
+            self._slots.release(slot)
+            raise
+        self._active.append(sequence)
+        self._emit(sequence.prefilling())
 
-    def _policy(
-        self, request: GenerateRequest, drafters: dict[DraftSource, Drafter], lookup: PromptLookup
-    ) -> DraftPolicy:
-        # The draft model never reads its own last token.
-        of_draft = self._pair.draft.max_rollback if self._pair.draft else None
-        model_ceiling = request.ceiling(DraftSource.MODEL)
-        ceilings = {
-            DraftSource.MODEL: model_ceiling if of_draft is None else min(model_ceiling, of_draft + 1),
-            DraftSource.LOOKUP: request.ceiling(DraftSource.LOOKUP),
-        }
-        if request.fixed_length or not drafters:
-            return FixedLength({source: ceilings[source] for source in drafters})
-        return ExpectedGain(
-            self._evidence,
-            model=drafters.get(DraftSource.MODEL),
-            lookup=lookup if DraftSource.LOOKUP in drafters else None,
-            greedy=request.sampling.greedy,
-            ceiling=ceilings[DraftSource.MODEL],
-            copy_ceiling=ceilings[DraftSource.LOOKUP],
-        )
+    def _with_room(self) -> list[ActiveSequence]:
+        """The sequences that take part in this step: every one has cells for what it adds.
 
-    def _drafters(self, waiting: _Waiting, slot: _Slot, n_ctx: int, rng: random.Random) -> dict[DraftSource, Drafter]:
-        mode, _ = self._mode_of(waiting.request)
-        drafters: dict[DraftSource, Drafter] = {}
-        if mode in (Mode.AUTO, Mode.LOOKUP):
-            drafters[DraftSource.LOOKUP] = slot.lookup
-        if mode in (Mode.AUTO, Mode.DRAFT) and slot.draft is not None:
-            drafters[DraftSource.MODEL] = self._draft_model(waiting, slot.draft, n_ctx, rng)
-        return drafters
-
-    def _draft_model(
-        self, waiting: _Waiting, cache: SequenceCache, n_ctx: int, rng: random.Random
-    ) -> DraftModelDrafter:
-        target, sampling = self._pair.target.model, waiting.request.sampling
-        # Token ids are shared, so the request's transforms are those over the target's vocabulary, as far as both have
-        # it: the models may differ in padding, in what ends a reply, and in the text of their first few tokens.
-        n_vocab = min(cache.context.n_vocab, target.n_vocab)
-        make_sampler = functools.partial(
-            SamplerChain, target, sampling, n_ctx=n_ctx, seed=waiting.seed, n_vocab=n_vocab
-        )
-        ends_generation = target.end_of_generation.__contains__
-        return DraftModelDrafter(cache, make_sampler, rng, greedy=sampling.greedy, ends_generation=ends_generation)
-
-    def _mode_of(self, request: GenerateRequest) -> tuple[Mode, str]:
-        """The mode that will run, and why it is another than the one asked for, if it is."""
-        if request.num_speculative_tokens == 0:
-            return Mode.PLAIN, ""
-        if request.mode is not Mode.PLAIN and self._pair.target.max_rollback == 0:
-            return Mode.PLAIN, f"{self._pair.speculation_note}."
-        if request.mode is Mode.AUTO and self._pair.draft is None:
-            return Mode.LOOKUP, ""
-        if request.mode is Mode.DRAFT and self._pair.draft is None:
-            note = self._pair.speculation_note or "No draft model is loaded"
-            return Mode.LOOKUP, f"{note}; drafts are copied from the text so far (lookup)."
-        return request.mode, ""
-
-    def _max_draft(self) -> int:
-        """The longest draft that the target can take back."""
-        most = self._pair.target.max_rollback
-        return MAX_NUM_SPECULATIVE_TOKENS if most is None else min(most, MAX_NUM_SPECULATIVE_TOKENS)
+        Room is made at the cost of caches that nobody uses, then of the youngest replies: they pause, and read again
+        what they had when there is room. Nothing of them is lost but time.
+        """
+        for sequence in self._active:
+            n_needed = len(sequence.history) + _MOST_STEP_ROWS * len(self._active)
+            if sequence.is_paused and self._slots.make_room(n_needed):
+                sequence.is_paused = False
+        running = [sequence for sequence in self._active if not sequence.is_paused]
+        n_batch = self._pair.target.context.n_batch
+        self._slots.make_room(sum(min(each.n_pending, n_batch) + MAX_NUM_SPECULATIVE_TOKENS for each in running))
+        while len(running) > 1 and not self._slots.make_room(len(running)):
+            running.pop().pause()
+        return running
 
     def _end(self, sequence: ActiveSequence, event: TerminalEvent) -> None:
         self._active.remove(sequence)
-        self._free.append(self._slot_of.pop(sequence.request.request_id))
+        self._slots.release(sequence.slot)
         sequence.close()
         self._emit(event)
 

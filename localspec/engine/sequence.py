@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from localspec.engine.detokenizer import Detokenizer
 from localspec.engine.events import (
@@ -17,14 +17,18 @@ from localspec.engine.events import (
     Step,
     StepDecoded,
     TextSpan,
+    TokenChance,
+    TokenLogprobs,
 )
+from localspec.engine.line_limits import LineWatch
 from localspec.engine.metrics import MetricsRecorder
 from localspec.engine.requests import GenerateRequest
+from localspec.engine.slots import Slot
 from localspec.engine.stopping import StopStrings
+from localspec.llama.logprobs import log_probabilities
 from localspec.llama.sampler import SamplerChain
-from localspec.llama.sequence_cache import SequenceCache
 from localspec.speculative.distribution import TokenDistribution
-from localspec.speculative.drafter import EMPTY_DRAFT, Draft
+from localspec.speculative.drafter import EMPTY_DRAFT, Draft, Drafting
 from localspec.speculative.rejection import Origin, Verification
 from localspec.speculative.step import SpeculativeStep
 
@@ -37,7 +41,7 @@ class ActiveSequence:
         request: GenerateRequest,
         *,
         prompt: list[int],
-        cache: SequenceCache,
+        slot: Slot,
         sampler: SamplerChain,
         speculation: SpeculativeStep,
         rng: random.Random,
@@ -48,26 +52,31 @@ class ActiveSequence:
     ) -> None:
         self.request = request
         self.history = prompt
-        self.cache = cache
+        self.slot = slot
+        self.cache = slot.target
+        self.is_paused = False
         self.speculation = speculation
         self.metrics = metrics
         self._n_prompt = len(prompt)
-        self._n_max_tokens = min(request.max_tokens or cache.context.n_ctx, cache.context.n_ctx - len(prompt))
+        n_free = self.cache.context.n_ctx - len(prompt)
+        self._n_max_tokens = n_free if request.max_tokens is None else min(request.max_tokens, n_free)
         self._sampler = sampler
         self._rng = rng
+        self._token_bytes = token_bytes
         self._ends_generation = ends_generation
         self._max_draft = max_draft
         self._detokenizer = Detokenizer(token_bytes)
         self._stops = StopStrings(request.stop)
+        self._lines = LineWatch(request.line_limits) if request.line_limits is not None else None
         self._last_origin = Origin.TARGET
         self._draft: Draft = EMPTY_DRAFT
         self._first_row = self._first_output_row = 0
         self._step_started = 0.0
-        cache.keep_common_prefix(prompt)
+        self.cache.keep_common_prefix(prompt)
         sampler.accept_prompt(prompt)
         speculation.start(prompt)
         self._n_for_drafters: int | None = None
-        self._n_cached = cache.n_past
+        self._n_cached = self.cache.n_past
         metrics.prompt(len(prompt), self._n_cached)
 
     def close(self) -> None:
@@ -87,16 +96,23 @@ class ActiveSequence:
         """Whether there is a token of the reply."""
         return len(self.history) > self._n_prompt
 
-    def prefill_drafters(self) -> bool:
+    def pause(self) -> None:
+        """Give its cells to others. It goes on where it was, once the models have read its text again."""
+        self.is_paused = True
+        self.slot.clear()
+        self._n_for_drafters = None
+
+    def prefill_drafters(self, max_tokens: int) -> bool:
         """Let the drafters read a chunk of the prompt; True when they have nothing left to read."""
         if self._n_for_drafters != 0:
-            self._n_for_drafters = self.speculation.prefill(self.history, self.cache.context.n_batch)
+            self._n_for_drafters = self.speculation.prefill(self.history, max_tokens)
         return self._n_for_drafters == 0
 
     def prefilling(self) -> Prefilling:
         """How far the prompt is."""
         n_for_draft = self._n_for_drafters or 0
-        return Prefilling(self.request.request_id, self.cache.n_past, self._n_prompt, self._n_cached, n_for_draft)
+        n_done = min(self.cache.n_past, self._n_prompt)
+        return Prefilling(self.request.request_id, n_done, self._n_prompt, self._n_cached, n_for_draft)
 
     def add_prefill(self, room: int) -> int:
         """Put the next chunk of the prompt into the batch, all but the last token; returns its size."""
@@ -113,19 +129,23 @@ class ActiveSequence:
 
     # --- one step: propose -> (decode) -> verify -> commit ---------------------------------------------------------
 
-    def propose(self, room: int) -> int:
-        """Draft, and put the pending tokens and the draft into the batch; returns the rows that every such step has.
-
-        The rest of a prompt, which the first step may carry, is not among them.
-        """
+    def propose(self, room: int) -> Drafting:
+        """The draft of a step that has at most `room` rows, those of pending tokens included."""
         self._step_started = time.perf_counter()
         n_generated = len(self.history) - self._n_prompt
         limit = min(self._n_max_tokens - n_generated - 1, room - self.n_pending, self._max_draft)
-        self._draft = self.speculation.propose(self.history, max(0, limit))
-        rows = [*self.history[self.cache.n_past :], *self._draft.tokens]
-        self._first_row = self.cache.add(rows, n_outputs=1 + len(self._draft))
+        return self.speculation.propose(self.history, max(0, limit))
+
+    def add_step(self, draft: Draft) -> int:
+        """Put the pending tokens and the draft into the batch; returns the rows that every such step has.
+
+        The rest of a prompt, which the first step may carry, is not among them.
+        """
+        self._draft = draft
+        rows = [*self.history[self.cache.n_past :], *draft.tokens]
+        self._first_row = self.cache.add(rows, n_outputs=1 + len(draft))
         self._first_output_row = self._first_row + self.n_pending - 1
-        return 1 + len(self._draft)
+        return 1 + len(draft)
 
     def distribution(self, row: int) -> TokenDistribution:
         """`TargetRows`: the target's distribution after the history and `row` accepted draft tokens."""
@@ -136,7 +156,14 @@ class ActiveSequence:
         self._sampler.accept(token)
 
     def verify(
-        self, *, decode_s: float, draft_pass_s: float, n_rows: int, n_other_rows: int, batch_width: int
+        self,
+        *,
+        decode_s: float,
+        draft_pass_s: float,
+        n_rows: int,
+        n_other_rows: int,
+        batch_width: int,
+        n_drafting: int = 1,
     ) -> tuple[RequestEvent, ...]:
         """Judge the draft by the rows just decoded, commit, and tell what happened.
 
@@ -153,7 +180,9 @@ class ActiveSequence:
             self._draft = EMPTY_DRAFT
         self.history.extend(verification.tokens)
         self.cache.rollback(n_history + verification.n_accepted)
-        outcome = self.speculation.record(decode_s, n_rows=n_rows, n_other_rows=n_other_rows, batch_width=batch_width)
+        outcome = self.speculation.record(
+            decode_s, n_rows=n_rows, n_other_rows=n_other_rows, batch_width=batch_width, n_drafting=n_drafting
+        )
 
         spans, n_kept, reason = self._release(verification)
         step_s = time.perf_counter() - self._step_started
@@ -176,13 +205,33 @@ class ActiveSequence:
             step_s=step_s,
             source=outcome.source,
         )
-        decoded = StepDecoded(self.request.request_id, spans, step, self.metrics.snapshot())
+        logprobs = self._logprobs(step.tokens) if self.request.n_logprobs is not None else ()
+        decoded = StepDecoded(self.request.request_id, spans, step, self.metrics.snapshot(), logprobs)
         if reason is None:
             return (decoded,)
         rest = self._flush()
         if self._stops.matched is not None:
             reason = FinishReason.STOP  # one stop string inside another was only decided now
-        return decoded, Finished(self.request.request_id, rest, reason, decoded.metrics)
+        return decoded, Finished(self.request.request_id, rest, reason, decoded.metrics, self._stops.matched)
+
+    def only_read(self) -> tuple[RequestEvent, ...]:
+        """The end of a request that asks for no token: its prompt is in the cache."""
+        return (Finished(self.request.request_id, (), FinishReason.LENGTH, self.metrics.snapshot()),)
+
+    def _logprobs(self, tokens: tuple[int, ...]) -> tuple[TokenLogprobs, ...]:
+        """Of the tokens just committed, by their rows, which the next pass overwrites."""
+        told = []
+        for row, token in enumerate(tokens):
+            if self._ends_generation(token):
+                break
+            ids, values = log_probabilities(
+                self.cache.context.logits(self._first_output_row + row), token, self.request.n_logprobs or 0
+            )
+            chosen, *likeliest = (
+                TokenChance(each, self._token_bytes(each), value) for each, value in zip(ids, values, strict=True)
+            )
+            told.append(TokenLogprobs(chosen, tuple(likeliest)))
+        return tuple(told)
 
     def cancelled(self) -> Cancelled:
         """The terminal event of a request that was asked to stop."""
@@ -200,9 +249,11 @@ class ActiveSequence:
             self._last_origin = origin
             text = self._detokenizer.push(token)
             if text:
-                spans.extend(self._stops.push((TextSpan(text, origin),)))
+                spans.extend(self._until_lines_end(self._stops.push((TextSpan(text, origin),))))
             if self._stops.matched is not None:
                 return _joined(spans), n, FinishReason.STOP
+            if self._lines is not None and self._lines.is_over:
+                return _joined(spans), n, FinishReason.LENGTH
             if n_generated + n == self.request.max_tokens:
                 return _joined(spans), n, FinishReason.LENGTH
             if n_generated + n == self._n_max_tokens:
@@ -212,9 +263,13 @@ class ActiveSequence:
     def _flush(self) -> tuple[TextSpan, ...]:
         if self._stops.matched is not None:
             return ()
-        rest = self._detokenizer.flush()
-        released = self._stops.push((TextSpan(rest, self._last_origin),)) if rest else ()
-        return _joined([*released, *self._stops.flush()])
+        tail = self._detokenizer.flush()
+        released = self._stops.push((TextSpan(tail, self._last_origin),)) if tail else ()
+        rest = self._until_lines_end((*released, *self._stops.flush()))
+        return _joined([*rest, *(self._lines.flush() if self._lines is not None else ())])
+
+    def _until_lines_end(self, spans: Sequence[TextSpan]) -> Sequence[TextSpan]:
+        return spans if self._lines is None else self._lines.push(spans)
 
 
 def _joined(spans: list[TextSpan]) -> tuple[TextSpan, ...]:

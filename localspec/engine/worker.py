@@ -17,11 +17,25 @@ from contextlib import suppress
 from typing import BinaryIO
 
 from localspec.engine import protocol
+from localspec.engine.answers import Answers
 from localspec.engine.draft_swap import swap_draft
 from localspec.engine.events import Cancelled, Failed, LoadFailed, Loading, SwapFailed
 from localspec.engine.loader import LoadedPair, load_pair
 from localspec.engine.metrics import MetricsRecorder
-from localspec.engine.protocol import Cancel, CancelSwap, Close, Command, Load, LoadReport, Report, Submit, SwapDraft
+from localspec.engine.protocol import (
+    AnswerReport,
+    Ask,
+    Cancel,
+    CancelSwap,
+    Close,
+    Command,
+    Load,
+    LoadReport,
+    Report,
+    Submit,
+    SwapDraft,
+)
+from localspec.engine.questions import Refusal
 from localspec.engine.requests import GenerateRequest
 from localspec.engine.scheduler import Scheduler
 from localspec.errors import EngineError, LoadCancelledError, LocalspecError
@@ -38,6 +52,7 @@ class Worker:
         self._postponed: list[Command] = []
         self._pair: LoadedPair | None = None
         self._scheduler: Scheduler | None = None
+        self._answers: Answers | None = None
         self._load_error: LocalspecError | None = None
         self._swap: SwapDraft | None = None  # waits for the replies that were asked for before it
         self._after_swap: list[Submit] = []  # and these wait for it
@@ -95,6 +110,8 @@ class Worker:
                     self._submit(request)
             case Cancel(request_id):
                 self._cancel(request_id)
+            case Ask():
+                self._answer(command)
             case Close():
                 pass
 
@@ -104,6 +121,13 @@ class Worker:
             self._report(Failed(request.request_id, reason))
         else:
             self._scheduler.submit(request)
+
+    def _answer(self, command: Ask) -> None:
+        if self._answers is None or self._scheduler is None:
+            answer = Refusal(self._load_error or EngineError("No model is loaded.", hint="Load a pair first."))
+            self._report(AnswerReport(command.ask_id, answer))
+        else:
+            self._report(AnswerReport(command.ask_id, self._answers.answer(command.question, self._scheduler)))
 
     def _cancel(self, request_id: str) -> None:
         for command in self._after_swap:
@@ -134,7 +158,8 @@ class Worker:
             wrapped = EngineError(f"Loading {command.pair.name} failed: {type(error).__name__}: {error}.")
             self._load_failed(command, wrapped)
             return
-        self._scheduler = Scheduler(self._pair, self._report)
+        self._scheduler = Scheduler(self._pair, self._report, n_slots=command.pair.n_slots)
+        self._answers = Answers(self._pair)
         self._report(LoadReport(command.load_id, self._pair.describe()))
 
     def _load_failed(self, command: Load, error: LocalspecError) -> None:
@@ -191,6 +216,9 @@ class Worker:
             scheduler.fail_all(reason)
         for command in waiting:
             self._report(Failed(command.request.request_id, reason))
+        answers, self._answers = self._answers, None
+        if answers is not None:
+            answers.close()
         if pair is not None:
             pair.close()
 

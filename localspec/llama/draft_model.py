@@ -3,15 +3,39 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from typing import Final
 
 from localspec.errors import LocalspecError
 from localspec.llama.sampler import SamplerChain
 from localspec.llama.sequence_cache import SequenceCache
 from localspec.speculative.distribution import RandomSource, TokenDistribution
-from localspec.speculative.drafter import EMPTY_DRAFT, Draft, WantsAnother
+from localspec.speculative.drafter import EMPTY_DRAFT, Draft, Drafting, WantsAnother
 
 logger = logging.getLogger(__name__)
+
+# A pass that other sequences share has room for so many tokens of each.
+_MOST_AT_ONCE: Final = 32
+
+
+def read_in_one_pass(reads: Sequence[tuple[SequenceCache, Sequence[int]]]) -> list[int]:
+    """Put tokens into caches of one context, in one pass; the rows whose logits follow the last token of each.
+
+    Raises:
+        LocalspecError: the pass failed. Where the caches' contents are then unknown, they are cleared.
+    """
+    context = reads[0][0].context
+    try:
+        rows = [cache.add(tokens, n_outputs=1) + len(tokens) - 1 for cache, tokens in reads]
+        context.decode()
+    except BaseException:
+        context.discard_batch()
+        for cache, _ in reads:
+            cache.clear()
+        raise
+    for cache, tokens in reads:
+        cache.confirm(tokens)
+    return rows
 
 
 class DraftModelDrafter:
@@ -70,8 +94,11 @@ class DraftModelDrafter:
         """What the cache lacks: one token, or two after a draft that was accepted whole; more after a rest."""
         return len(history) - self._cache.n_past
 
-    def propose(self, history: Sequence[int], n_draft: int, wants_another: WantsAnother | None = None) -> Draft:
-        """Sample up to `n_draft` tokens after `history`; an end-of-generation token is the last."""
+    def propose(self, history: Sequence[int], n_draft: int, wants_another: WantsAnother | None = None) -> Drafting:
+        """Sample up to `n_draft` tokens after `history`; an end-of-generation token is the last.
+
+        Each pass puts what it yields into the cache, see `read_in_one_pass`.
+        """
         n_draft = min(n_draft, self._cache.context.n_ctx - len(history))
         if n_draft <= 0 or self._has_given_up:
             return EMPTY_DRAFT
@@ -79,10 +106,9 @@ class DraftModelDrafter:
         tokens: list[int] = []
         distributions: list[TokenDistribution] = []
         try:
-            pending = self._catch_up(history)
+            pending = yield from self._catch_up(history)
             while pending:
-                self._cache.feed(pending, n_outputs=1)
-                logits = self._cache.context.logits(len(pending) - 1)
+                logits = self._cache.context.logits((yield pending))
                 distribution = self._ahead.distribution(logits)
                 token = distribution.sample(self._rng)
                 tokens.append(token)
@@ -107,14 +133,15 @@ class DraftModelDrafter:
         self._has_given_up = True
         logger.warning("The draft model stops drafting for this reply: %s", error)
 
-    def _catch_up(self, history: Sequence[int]) -> list[int]:
-        """Read all but the last batch of what is pending; returns that, or nothing where it cannot be read."""
+    def _catch_up(self, history: Sequence[int]) -> Generator[Sequence[int], int, list[int]]:
+        """Read all but the last few of what is pending; returns those, or nothing where they cannot be read."""
         cache = self._cache
-        while len(history) - cache.n_past > cache.context.n_batch:
-            n_past = cache.n_past
-            self.prefill(history, cache.context.n_batch)
-            if cache.n_past == n_past:
+        n_most = min(_MOST_AT_ONCE, cache.context.n_batch)
+        while len(history) - cache.n_past > n_most:
+            chunk = history[cache.n_past :][:n_most]
+            if not self._can_read(chunk):
                 return []
+            yield chunk
         if self._ahead is not self._committed:
             self._ahead.copy_state_from(self._committed)
         # One token, or two when the last draft was accepted whole: the model has not seen its own last token.

@@ -6,6 +6,7 @@ import ctypes
 import functools
 import os
 from collections.abc import Callable, Iterable
+from enum import IntEnum
 from pathlib import Path
 from typing import Self
 
@@ -16,6 +17,14 @@ from localspec.llama import library, log
 
 # Returns False to cancel.
 LoadProgress = Callable[[float], bool]
+
+
+class Pooling(IntEnum):
+    """How one vector comes of those of a text's tokens; numbered as in llama.cpp."""
+
+    MEAN = 1
+    FIRST = 2
+    LAST = 3
 
 
 class Model:
@@ -84,6 +93,37 @@ class Model:
         return int(llama_cpp.llama_model_n_layer(self.handle)) * int(llama_cpp.llama_model_n_embd(self.handle))
 
     @property
+    def pools(self) -> Pooling | None:
+        """How a text's embedding is made, by the file's metadata; None: not at all (or it ranks, or is unknown)."""
+        pooling = self._metadata(f"{self._metadata('general.architecture')}.pooling_type")
+        return Pooling(int(pooling)) if pooling in {"1", "2", "3"} else None
+
+    @property
+    def embeds(self) -> bool:
+        """True for a decoder that was made for embeddings: the mean of its tokens, or the last one, stands for a text.
+
+        The first one stands for it in encoders only, which read in both directions.
+        """
+        causal = self._metadata(f"{self._metadata('general.architecture')}.attention.causal")
+        return self.generates and self.pools in (Pooling.MEAN, Pooling.LAST) and causal != "false"
+
+    def _metadata(self, key: str) -> str:
+        """A value of the file's metadata as text; "" where there is none, or it is not short."""
+        buffer = ctypes.create_string_buffer(128)
+        llama_cpp.llama_model_meta_val_str(self.handle, key.encode(), buffer, len(buffer))
+        return buffer.value.decode("utf-8", "replace")
+
+    @property
+    def n_parameters(self) -> int:
+        """Weights of the model, counted."""
+        return int(llama_cpp.llama_model_n_params(self.handle))
+
+    @property
+    def n_embd(self) -> int:
+        """Numbers in the vector that stands for a token."""
+        return int(llama_cpp.llama_model_n_embd(self.handle))
+
+    @property
     def generates(self) -> bool:
         """False for encoders and other models without a decoder."""
         return bool(llama_cpp.llama_model_has_decoder(self.handle)) and not llama_cpp.llama_model_has_encoder(
@@ -120,6 +160,10 @@ class Model:
     def token_bytes(self, token: int, *, special: bool = False) -> bytes:
         """The bytes that the token stands for; control tokens are empty unless `special`."""
         return self._token_bytes(token, special)
+
+    def text_of(self, token: int) -> str:
+        """A special token written out; "" where there is none (-1)."""
+        return self.token_bytes(token, special=True).decode("utf-8", "replace") if token >= 0 else ""
 
     @functools.lru_cache(maxsize=65_536)  # noqa: B019 - one model lives as long as its process, near enough
     def _token_bytes(self, token: int, special: bool) -> bytes:

@@ -33,12 +33,27 @@ _BOUNDS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
+class GrammarSchema:
+    """A rule of a grammar that is made of a JSON schema: `rule` names it, `owner` says in errors whose schema it is."""
+
+    rule: str
+    owner: str
+    schema: str
+
+
+@dataclass(frozen=True, slots=True)
 class SamplingParams:
     """The transforms from logits to the distribution that is sampled.
 
     Applied in llama.cpp's order: logit bias, penalties, DRY, top-n-sigma, top-k, typical, top-p, min-p, XTC,
     temperature; a grammar restricts the tokens before all of them. `temperature` 0 is greedy decoding.
     `repeat_last_n` and `dry_penalty_last_n` of -1 mean the whole context. `seed` None draws a fresh one.
+
+    `grammar_schemas` are rules that the grammar refers to and that are made of JSON schemas. With `grammar_triggers`,
+    Python's regular expressions, the grammar sleeps until the reply so far ends with a match of one of them: what it has
+    to match begins at the expression's first group, and what the match has of it must be a beginning of what it allows.
+    `grammar_passes_over`: opening and closing text of a passage at the reply's start (no opening: the reply starts
+    within it) in which no trigger is looked for; the reply begins after it, as far as triggers are concerned.
 
     Raises:
         UsageError: a value is outside its range; the message names field, value and range.
@@ -66,6 +81,9 @@ class SamplingParams:
     logit_bias: tuple[tuple[int, float], ...] = ()
     grammar: str | None = None
     json_schema: str | None = None
+    grammar_schemas: tuple[GrammarSchema, ...] = ()
+    grammar_triggers: tuple[str, ...] = ()
+    grammar_passes_over: tuple[str, str] | None = None
     seed: int | None = None
 
     def __post_init__(self) -> None:

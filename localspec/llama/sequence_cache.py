@@ -78,7 +78,7 @@ class SequenceCache:
 
     def keep_common_prefix(self, history: Sequence[int]) -> None:
         """Drop what `history` does not begin with; its last token always stays to be decoded."""
-        self.rollback(_common_prefix(self.tokens, history, len(history) - 1))
+        self.rollback(common_prefix(self.tokens, history, len(history) - 1))
 
     def clear(self) -> None:
         """Forget the sequence."""
@@ -86,6 +86,7 @@ class SequenceCache:
         self.tokens.clear()
 
 
-def _common_prefix(left: Sequence[int], right: Sequence[int], limit: int) -> int:
+def common_prefix(left: Sequence[int], right: Sequence[int], limit: int) -> int:
+    """How many tokens both begin with, at most `limit`."""
     n = min(len(left), limit)
     return next((i for i in range(n) if left[i] != right[i]), n)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from localspec.errors import UnsupportedModelError
@@ -17,15 +17,18 @@ class NotGenerative:
     """Why a file holds no model that can write text: `what`, which follows its name, and what to use instead.
 
     `is_incomplete`: only its weights or its tokenizer are missing, so that what is there can be judged or planned.
+    `runs`: it is a decoder nevertheless, for embeddings.
     """
 
     what: str
     hint: str
     is_incomplete: bool = False
+    runs: bool = False
 
 
 _FOR_CHAT: Final = "Choose a model that was made for chat."
 _EMBEDS: Final = NotGenerative("is an embedding model: it turns text into vectors and cannot write", _FOR_CHAT)
+_POOLED_BY_DECODERS: Final = (1, 3)  # llama.cpp's pooling types: the mean of the tokens, the last one
 _HEAD: Final = NotGenerative(
     "is a draft head: it reads another model's hidden states and is no model by itself",
     "Choose a whole, smaller model of the target's family as the draft.",
@@ -65,15 +68,19 @@ _NO_TOKENIZER: Final = NotGenerative(
 )
 
 
-def refuse_unless_generative(header: GgufHeader, *, incomplete_ok: bool = False) -> None:
+def refuse_unless_generative(header: GgufHeader, *, incomplete_ok: bool = False, embedding_ok: bool = False) -> None:
     """Refuse a file that holds no model that can write text. `incomplete_ok`: weights or tokenizer may be missing.
+
+    `embedding_ok`: a decoder that was made for embeddings may pass. It runs like any other, though nobody reads what it
+    writes; encoders do not run.
 
     Raises:
         UnsupportedModelError: says what the file is and what to use instead.
         ModelFileError: a value in its metadata has the wrong type.
     """
     problem = not_generative(header)
-    if problem is not None and not (incomplete_ok and problem.is_incomplete):
+    is_fine = problem is None or (incomplete_ok and problem.is_incomplete) or (embedding_ok and problem.runs)
+    if problem is not None and not is_fine:
         raise UnsupportedModelError(f"{header.path} {problem.what}.", hint=problem.hint)
 
 
@@ -97,11 +104,10 @@ def not_generative(header: GgufHeader) -> NotGenerative | None:
         problem = _NAMELESS
     elif architecture in _NOT_GENERATIVE:
         problem = _NOT_GENERATIVE[architecture]
-    elif (
-        header.flag(f"{architecture}.attention.causal") is False
-        or (header.integer(f"{architecture}.pooling_type") or 0) > 0
-    ):
+    elif header.flag(f"{architecture}.attention.causal") is False:
         problem = _EMBEDS
     elif read_vocabulary(header) is None:
         problem = _NO_TOKENIZER
+    elif (pooling := header.integer(f"{architecture}.pooling_type") or 0) > 0:
+        problem = replace(_EMBEDS, runs=pooling in _POOLED_BY_DECODERS)
     return problem

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol
@@ -51,6 +51,25 @@ WantsAnother = Callable[[float], bool]
 """Told how sure the drafter was of the token that it has just drafted (0 to 1); says whether to draft one more."""
 
 
+Drafting = Generator[Sequence[int], int, Draft]
+"""A draft under way. It yields tokens that a model has to read, and is sent the row of the forward pass whose logits
+follow the last of them; what it returns is the draft. A pass belongs to the caller, so that several sequences can share
+one; where it fails, its error is thrown into the drafting."""
+
+
+def drafted_at_once(drafting: Drafting) -> Draft:
+    """The draft of a drafter that reads nothing.
+
+    Raises:
+        ValueError: it wants to read.
+    """
+    try:
+        next(drafting)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    raise ValueError("The draft needs a forward pass.")
+
+
 class Drafter(Protocol):
     """Anything that proposes tokens for one sequence at a time.
 
@@ -69,7 +88,7 @@ class Drafter(Protocol):
     def n_unread(self, history: Sequence[int]) -> int:
         """Tokens of `history` that it has to read before it can draft."""
 
-    def propose(self, history: Sequence[int], n_draft: int, wants_another: WantsAnother | None = None) -> Draft:
+    def propose(self, history: Sequence[int], n_draft: int, wants_another: WantsAnother | None = None) -> Drafting:
         """At most `n_draft` (>= 1) tokens to follow `history`; fewer or none is fine.
 
         A drafter that pays for each token asks `wants_another`, if there is one, after each of them. What it has

@@ -66,6 +66,7 @@ class ExpectedGain:
         self._n_other_rows = 0
         self._n_cells = 0  # tokens of context: of the prompt, then of the text so far
         self._batch_width = 1
+        self._n_drafting = 1  # sequences that share a pass of the draft model, this one included
         self._price = 0.0
         # Of the plan that is carried out:
         self._plan: Plan | None = None
@@ -173,7 +174,7 @@ class ExpectedGain:
         if plan is not None and source is None:
             self._retire(plan.source)
         if plan is not None and self._confidences:
-            self._learn_draft_times()
+            self._learn_draft_times(outcome.n_drafting)
         if source is not None:
             self._learn_acceptance(source, outcome)
             self._settle(source, outcome.n_accepted * plain_s / self._batch_width - self._spent_s(outcome))
@@ -205,14 +206,15 @@ class ExpectedGain:
             else:
                 self._model_evidence.record(i + 1, self._confidences[i], accepted=accepted)
 
-    def _learn_draft_times(self) -> None:
+    def _learn_draft_times(self, n_drafting: int) -> None:
         assert self._draft_times is not None
+        self._n_drafting = n_drafting
         first_s = self._first_drafted_at - self._planned_at
-        self._draft_times.observe(max(1, self._n_unread), first_s, self._n_cells)
+        self._draft_times.observe(max(1, self._n_unread) + n_drafting - 1, first_s, self._n_cells)
         n_further = len(self._confidences) - 1
         if n_further:
             further_s = (self._last_drafted_at - self._first_drafted_at) / n_further
-            self._draft_times.observe(1, further_s, self._n_cells)
+            self._draft_times.observe(n_drafting, further_s, self._n_cells)
 
     def _spent_s(self, outcome: StepOutcome) -> float:
         """Seconds that the draft took, by the times that are usual: a hiccup of the machine is not its fault."""
@@ -260,9 +262,10 @@ class ExpectedGain:
         return self._times.seconds(n_rows, self._n_cells)
 
     def _draft_s(self, n_rows: int) -> float:
-        """The same of the draft model."""
+        """The same of the draft model: this sequence's part of a pass that others share."""
         assert self._draft_times is not None
-        return self._draft_times.seconds(n_rows, self._n_cells)
+        n_others = self._n_drafting - 1
+        return self._draft_times.seconds(n_rows + n_others, self._n_cells) / self._n_drafting
 
     def _plain_s(self) -> float:
         return self._target_s(1 + self._n_other_rows)

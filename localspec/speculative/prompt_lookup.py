@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Final
 
-from localspec.speculative.drafter import EMPTY_DRAFT, Draft, WantsAnother
+from localspec.speculative.drafter import EMPTY_DRAFT, Draft, Drafting, WantsAnother
 
 _NOWHERE: Final = -1
 # Of the occurrences of the present n-gram so many are compared, the latest first, over so much of what precedes them.
@@ -77,12 +77,13 @@ class PromptLookup:
         history: Sequence[int],
         n_draft: int,
         wants_another: WantsAnother | None = None,  # noqa: ARG002 - a copy is free: there is nothing to ask
-    ) -> Draft:
-        """Up to `n_draft` tokens; none when no n-gram at the end of `history` occurred before.
+    ) -> Drafting:
+        """Up to `n_draft` tokens, without a pass; none when no n-gram at the end of `history` occurred before.
 
         A continuation that runs into the end of the history goes on from its own first token, as if the text repeated
         with that period: after "a b a b" come "a b a b ...", and a run of one token continues as a run.
         """
+        yield from ()
         match, n_matching = self._match(history)
         if not n_matching:
             return EMPTY_DRAFT

@@ -1,8 +1,8 @@
 """One step of a sequence: propose -> (decode) -> verify -> commit.
 
-The decode in the middle belongs to the caller, so that several sequences can share one forward pass:
+Forward passes belong to the caller, so that several sequences can share them:
 
-    draft = step.propose(history, limit)
+    draft = yield from step.propose(history, limit)  # the draft model's passes: see `Drafting`
     rows = ...                              # target.decode([history[-1], *draft.tokens]), then step.observe
     verification = step.verify(draft, rows, rng)
     history.extend(verification.tokens)
@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from localspec.speculative.block_verification import verify_block
 from localspec.speculative.distribution import RandomSource
-from localspec.speculative.drafter import EMPTY_DRAFT, Draft, Drafter, DraftSource
+from localspec.speculative.drafter import EMPTY_DRAFT, Draft, Drafter, Drafting, DraftSource
 from localspec.speculative.policy import DraftPolicy, StepOutcome
 from localspec.speculative.rejection import Origin, TargetRows, Verification, verify
 
@@ -69,7 +69,7 @@ class SpeculativeStep:
 
     # --- a step ------------------------------------------------------------------------------------------------------
 
-    def propose(self, history: Sequence[int], limit: int) -> Draft:
+    def propose(self, history: Sequence[int], limit: int) -> Drafting:
         """The draft that follows `history`, at most `limit` tokens (what context and max_tokens leave room for).
 
         Empty for a plain step. Nothing follows a proposal that ends generation.
@@ -80,7 +80,7 @@ class SpeculativeStep:
         if plan is None:
             return EMPTY_DRAFT
         try:
-            draft = self._drafters[plan.source].propose(history, plan.n_draft, plan.wants_another)
+            draft = yield from self._drafters[plan.source].propose(history, plan.n_draft, plan.wants_another)
         except BaseException:
             self.abandon()
             raise
@@ -121,7 +121,9 @@ class SpeculativeStep:
         """End a step that failed before verification, for example in its decode: nothing was committed."""
         self._commit((), 0)
 
-    def record(self, pass_s: float, *, n_rows: int, n_other_rows: int = 0, batch_width: int = 1) -> StepOutcome:
+    def record(
+        self, pass_s: float, *, n_rows: int, n_other_rows: int = 0, batch_width: int = 1, n_drafting: int = 1
+    ) -> StepOutcome:
         """Tell the policy what the step that was just verified cost: `pass_s` in the target; see `StepOutcome`."""
         outcome = StepOutcome(
             source=self._source,
@@ -132,6 +134,7 @@ class SpeculativeStep:
             n_rows=n_rows,
             n_other_rows=n_other_rows,
             batch_width=batch_width,
+            n_drafting=n_drafting,
         )
         self._policy.update(outcome)
         return outcome

@@ -470,7 +470,7 @@ def test_a_fault_while_a_request_starts_ends_that_request_only(
     engine: InProcessEngine, monkeypatch: pytest.MonkeyPatch
 ):
     with monkeypatch.context() as patch:
-        patch.setattr(engine.pair.encoder, "encode", lambda _: 1 / 0)
+        patch.setattr(engine.pair.encoder, "encode", lambda *_, **__: 1 / 0)
         end = end_of(engine.run(raw()))
     assert isinstance(end, Failed)
     assert "ZeroDivisionError" in str(end.error)

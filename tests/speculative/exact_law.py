@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 
 from localspec.speculative.distribution import RandomSource, TokenDistribution
-from localspec.speculative.drafter import Draft, WantsAnother
+from localspec.speculative.drafter import Draft, Drafting, WantsAnother
 
 Law = dict[tuple[int, ...], float]
 Table = Callable[[tuple[int, ...]], np.ndarray]  # history -> probabilities [n_vocab] of the next token
@@ -172,7 +172,8 @@ class TableDrafter:
     def n_unread(self, history: Sequence[int]) -> int:
         return 1
 
-    def propose(self, history: Sequence[int], n_draft: int, wants_another: WantsAnother | None = None) -> Draft:
+    def propose(self, history: Sequence[int], n_draft: int, wants_another: WantsAnother | None = None) -> Drafting:
+        yield from ()
         tokens: list[int] = []
         distributions = []
         for _ in range(n_draft):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from localspec.speculative.drafter import EMPTY_DRAFT, Draft, DraftSource, WantsAnother
+from localspec.speculative.drafter import EMPTY_DRAFT, Draft, Drafting, DraftSource, WantsAnother, drafted_at_once
 from localspec.speculative.evidence import Agreement, Evidence
 from localspec.speculative.expected_gain import ExpectedGain
 from localspec.speculative.pass_times import PassTimes
@@ -84,7 +84,8 @@ class WorldModel:
     def n_unread(self, history: Sequence[int]) -> int:
         return self.world.n_history - self.world.n_read
 
-    def propose(self, history: Sequence[int], n_draft: int, wants_another: WantsAnother | None = None) -> Draft:
+    def propose(self, history: Sequence[int], n_draft: int, wants_another: WantsAnother | None = None) -> Drafting:
+        yield from ()
         world, self.confidences = self.world, []
         if self.is_broken:
             return EMPTY_DRAFT
@@ -141,7 +142,7 @@ class Reply:
         if plan is not None:
             n_draft = plan.n_draft
             if plan.source is MODEL:
-                n_draft = len(self.model.propose((), plan.n_draft, plan.wants_another))
+                n_draft = len(drafted_at_once(self.model.propose((), plan.n_draft, plan.wants_another)))
             source = plan.source if n_draft else None
         draft_s = world.now - started
         n_rows = 1 + n_draft + n_prompt_rows
@@ -376,7 +377,7 @@ def test_the_pass_that_ends_a_prompt_says_nothing_about_steps():
     reply = Reply(world, evidence)
     plan = reply.policy.plan((), 32)
     before = evidence.regime(greedy=False).ledger.balance_s
-    n_draft = len(reply.model.propose((), 1, plan.wants_another))
+    n_draft = len(drafted_at_once(reply.model.propose((), 1, plan.wants_another)))
     reply.policy.update(StepOutcome(MODEL, n_draft, 0, 0.01, 5.0, 300, 0, 1))
     assert evidence.target_times.seconds(33) == pytest.approx(world.target_s(33))
     lost_s = before - evidence.regime(greedy=False).ledger.balance_s
@@ -417,7 +418,8 @@ def test_sequences_in_one_pass_share_what_may_be_lost(n_sequences):
         sizes = []
         for plan in plans:
             world.n_read = world.n_history - 1
-            sizes.append(len(WorldModel(world).propose((), plan.n_draft, plan.wants_another)) if plan else 0)
+            draft = drafted_at_once(WorldModel(world).propose((), plan.n_draft, plan.wants_another)) if plan else ()
+            sizes.append(len(draft))
         n_rows = sum(1 + size for size in sizes)
         pass_s = world.target_s(n_rows)
         spent_s += pass_s + sum(world.draft_s(1) * size for size in sizes)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from localspec.speculative.drafter import drafted_at_once
 from localspec.speculative.prompt_lookup import MOST_MATCHING, PromptLookup
 
 
@@ -35,7 +36,7 @@ def by_scanning(history: Sequence[int], n_draft: int, min_ngram: int, max_ngram:
 def proposal(history: Sequence[int], n_draft: int = 4, **lengths: int) -> tuple[int, ...]:
     lookup = PromptLookup(**lengths)
     lookup.start(history)
-    draft = lookup.propose(history, n_draft)
+    draft = drafted_at_once(lookup.propose(history, n_draft))
     assert draft.distributions is None
     return draft.tokens
 
@@ -63,7 +64,7 @@ def test_one_object_serves_many_requests_as_a_fresh_one_would(requests):
             assert left < pending
             pending = left
         for committed in steps:
-            assert lookup.propose(history, 5).tokens == by_scanning(history, 5, 2, 4)
+            assert drafted_at_once(lookup.propose(history, 5)).tokens == by_scanning(history, 5, 2, 4)
             history += committed
             lookup.commit(committed, 0)
         before = history
@@ -115,12 +116,12 @@ def test_a_rejected_draft_leaves_no_trace():
     lookup = PromptLookup()
     history = [1, 2, 3, 1, 2]
     lookup.start(history)
-    assert lookup.propose(history, 3).tokens == (3, 1, 2)
+    assert drafted_at_once(lookup.propose(history, 3)).tokens == (3, 1, 2)
     lookup.commit([9], 0)
     history += [9, 1, 2]
-    assert lookup.propose(history, 3).tokens == (9, 1, 2)
+    assert drafted_at_once(lookup.propose(history, 3)).tokens == (9, 1, 2)
     lookup.commit((), 0)
-    assert lookup.propose(history, 3).tokens == (9, 1, 2)
+    assert drafted_at_once(lookup.propose(history, 3)).tokens == (9, 1, 2)
 
 
 def test_a_step_without_a_draft_is_caught_up_with():
@@ -128,18 +129,18 @@ def test_a_step_without_a_draft_is_caught_up_with():
     history = [1, 2, 3]
     lookup.start(history)
     history += [4, 1, 2]
-    assert lookup.propose(history, 2).tokens == (3, 4)
+    assert drafted_at_once(lookup.propose(history, 2)).tokens == (3, 4)
 
 
 def test_a_closed_index_serves_the_next_request():
     lookup = PromptLookup()
-    lookup.propose([1, 2, 3, 1, 2], 2)
+    drafted_at_once(lookup.propose([1, 2, 3, 1, 2], 2))
     lookup.observe([], 0, 0)
     lookup.close()
     lookup.close()
     lookup.start([1, 2, 3, 9])
     assert lookup.prefill([1, 2, 3, 9], 0) == 1  # only what the two prompts do not share
-    assert lookup.propose([1, 2, 3, 9, 1, 2], 2).tokens == (3, 9)
+    assert drafted_at_once(lookup.propose([1, 2, 3, 9, 1, 2], 2)).tokens == (3, 9)
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 4), (-1, 2), (3, 2)])
@@ -188,7 +189,7 @@ def work_per_step(tokens: list[int]) -> tuple[int, int]:
     for i in range(20):
         history.tokens += map(CountedToken, (i % 5, 1, 2))
         history.n_read = CountedToken.n_touched = 0
-        lookup.propose(history, 8)
+        drafted_at_once(lookup.propose(history, 8))
         touched, read = max(touched, CountedToken.n_touched), max(read, history.n_read)
     return touched, read
 
@@ -215,4 +216,4 @@ def test_the_next_turn_reuses_the_index_of_the_turns_before():
     lookup.prefill(next_turn, 30)
     compared_with_the_text_before = len(tokens)
     assert CountedToken.n_touched < compared_with_the_text_before + 2000
-    assert lookup.propose(next_turn, 5).tokens == by_scanning(next_turn, 5, 2, 4)
+    assert drafted_at_once(lookup.propose(next_turn, 5)).tokens == by_scanning(next_turn, 5, 2, 4)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from localspec.speculative.distribution import RandomSource
-from localspec.speculative.drafter import Draft, Drafter, DraftSource, WantsAnother
+from localspec.speculative.drafter import Draft, Drafter, Drafting, DraftSource, WantsAnother, drafted_at_once
 from localspec.speculative.policy import DraftPolicy, FixedLength, Plan
 from localspec.speculative.prompt_lookup import PromptLookup
 from localspec.speculative.step import SpeculativeStep
@@ -112,7 +112,7 @@ def one_step(
         )
         step.start(history)
         step.prefill(history, len(history))
-        draft = step.propose(history, limit=4)
+        draft = drafted_at_once(step.propose(history, limit=4))
         proposals = dense_proposals(draft, len(target(())))
         is_block = jointly and draft.distributions is not None and len(draft) > 1
         rows = (MemorylessRows if is_block else TableRows)(target, history, proposals, trace)
@@ -176,7 +176,8 @@ def test_it_holds_with_penalties_and_an_end_of_generation(name, style):
 class OutsideDrafter(PromptLookup):
     """Proposes tokens that the target's vocabulary does not have."""
 
-    def propose(self, history: Sequence[int], n_draft: int, wants_another: WantsAnother | None = None) -> Draft:
+    def propose(self, history: Sequence[int], n_draft: int, wants_another: WantsAnother | None = None) -> Drafting:
+        yield from ()
         return Draft((1000,) * n_draft)
 
 
@@ -206,7 +207,7 @@ def test_long_runs_of_one_stateful_drafter_follow_the_law(name):
         while step.prefill(history, 3):
             pass
         while len(history) < len(PROMPT) + 5:
-            draft = step.propose(history, limit=len(PROMPT) + 4 - len(history))
+            draft = drafted_at_once(step.propose(history, limit=len(PROMPT) + 4 - len(history)))
             rows = TableRows(target, tuple(history), (), Trace())
             verification = step.verify(draft, rows, rng)
             history += verification.tokens

@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 
 from localspec.speculative.distribution import TokenDistribution
-from localspec.speculative.drafter import EMPTY_DRAFT, Draft, Drafter, DraftSource, WantsAnother
+from localspec.speculative.drafter import (
+    EMPTY_DRAFT,
+    Draft,
+    Drafter,
+    Drafting,
+    DraftSource,
+    WantsAnother,
+    drafted_at_once,
+)
 from localspec.speculative.policy import FixedLength, Plan, StepOutcome
 from localspec.speculative.prompt_lookup import PromptLookup
 from localspec.speculative.step import SpeculativeStep
@@ -42,7 +50,8 @@ class CachingDrafter:
     def n_unread(self, history: Sequence[int]) -> int:
         return len(history) - len(self.cache)
 
-    def propose(self, history: Sequence[int], n_draft: int, wants_another: WantsAnother | None = None) -> Draft:
+    def propose(self, history: Sequence[int], n_draft: int, wants_another: WantsAnother | None = None) -> Drafting:
+        yield from ()
         self.asked.append(n_draft)
         self._n_history = len(history)
         self.cache += history[len(self.cache) :]
@@ -114,7 +123,7 @@ def test_steps_commit_what_was_verified(rng):
     step = SpeculativeStep({MODEL: drafter}, policy, ends)
     history = [1]
     for wrong_at in (1, -1, -1, 0):
-        draft = step.propose(history, limit=10)
+        draft = drafted_at_once(step.propose(history, limit=10))
         history += step.verify(draft, CountingRows(history[-1], wrong_at), rng).tokens
         outcome = step.record(0.25, n_rows=5 + len(draft), n_other_rows=4, batch_width=2)
         assert (outcome.draft_s > 0) == (len(draft) > 0)
@@ -133,7 +142,7 @@ def test_steps_commit_what_was_verified(rng):
 @pytest.mark.parametrize(("wanted", "limit", "asked"), [(5, 3, [3]), (2, 3, [2]), (0, 3, []), (5, 0, []), (5, -1, [])])
 def test_the_draft_is_as_long_as_wanted_and_allowed(wanted, limit, asked):
     drafter = CachingDrafter()
-    draft = SpeculativeStep({MODEL: drafter}, FixedLength({MODEL: wanted}), ends).propose([1], limit)
+    draft = drafted_at_once(SpeculativeStep({MODEL: drafter}, FixedLength({MODEL: wanted}), ends).propose([1], limit))
     assert drafter.asked == asked
     assert len(draft) == sum(asked)
 
@@ -141,7 +150,7 @@ def test_the_draft_is_as_long_as_wanted_and_allowed(wanted, limit, asked):
 def test_a_drafter_that_proposes_too_much_is_cut():
     drafter = CachingDrafter()
     drafter.n_extra = 4
-    draft = SpeculativeStep({MODEL: drafter}, FixedLength({MODEL: 3}), ends).propose([1], 2)
+    draft = drafted_at_once(SpeculativeStep({MODEL: drafter}, FixedLength({MODEL: 3}), ends).propose([1], 2))
     assert draft.tokens == (2, 3)
     assert [law.top for law in draft.distributions] == [2, 3]
 
@@ -149,7 +158,7 @@ def test_a_drafter_that_proposes_too_much_is_cut():
 def test_nothing_is_drafted_after_an_end_of_generation(rng):
     drafter = CachingDrafter()
     step = SpeculativeStep({MODEL: drafter}, FixedLength({MODEL: 5}), ends)
-    draft = step.propose([END - 2], limit=10)
+    draft = drafted_at_once(step.propose([END - 2], limit=10))
     assert draft.tokens == (END - 1, END)
     assert step.verify(draft, CountingRows(END - 2), rng).tokens == (END - 1, END)
     assert drafter.commits == [((END - 1, END), 2)]
@@ -162,23 +171,23 @@ def test_a_failure_while_verifying_rewinds_the_drafter(rng, fails_at, failure):
     drafter = CachingDrafter()
     step = SpeculativeStep({MODEL: drafter}, FixedLength({MODEL: 3}), ends)
     history = [1, 2]
-    draft = step.propose(history, limit=3)
+    draft = drafted_at_once(step.propose(history, limit=3))
     with pytest.raises(type(failure)) as caught:
         step.verify(draft, CountingRows(2, fails_at=fails_at, failure=failure), rng)
     assert caught.value is failure
     assert drafter.commits == [((), 0)]
     assert drafter.cache == history
-    assert step.propose(history, limit=3).tokens == (3, 4, 5)
+    assert drafted_at_once(step.propose(history, limit=3)).tokens == (3, 4, 5)
     assert step.verify(draft, CountingRows(2), rng).tokens == (3, 4, 5, 6)
 
 
 def test_a_decode_that_fails_rewinds_the_drafter(rng):
     drafter = CachingDrafter()
     step = SpeculativeStep({MODEL: drafter}, FixedLength({MODEL: 3}), ends)
-    step.propose([1, 2], limit=3)
+    drafted_at_once(step.propose([1, 2], limit=3))
     step.abandon()
     assert drafter.commits == [((), 0)]
-    assert step.propose([1, 2], limit=3).tokens == (3, 4, 5)
+    assert drafted_at_once(step.propose([1, 2], limit=3)).tokens == (3, 4, 5)
 
 
 def test_a_drafter_that_fails_half_way_is_rewound():
@@ -186,17 +195,17 @@ def test_a_drafter_that_fails_half_way_is_rewound():
     drafter.failure = RuntimeError("the draft model's decode failed")
     step = SpeculativeStep({MODEL: drafter}, FixedLength({MODEL: 3}), ends)
     with pytest.raises(RuntimeError, match="draft model's decode"):
-        step.propose([1, 2], limit=3)
+        drafted_at_once(step.propose([1, 2], limit=3))
     assert drafter.commits == [((), 0)]
     drafter.failure = None
-    assert step.propose([1, 2], limit=3).tokens == (3, 4, 5)
+    assert drafted_at_once(step.propose([1, 2], limit=3)).tokens == (3, 4, 5)
 
 
 def test_plain_mode_proposes_nothing(rng):
     step = SpeculativeStep({}, FixedLength({LOOKUP: 0}), ends)
     step.start([1])
     assert step.prefill([1], 512) == 0
-    draft = step.propose([1], limit=4)
+    draft = drafted_at_once(step.propose([1], limit=4))
     assert draft is EMPTY_DRAFT
     step.observe([], 0, 0)
     assert step.verify(draft, CountingRows(1), rng).tokens == (2,)
@@ -207,7 +216,7 @@ def test_plain_mode_proposes_nothing(rng):
 def test_prompt_lookup_is_a_drafter():
     drafter: Drafter = PromptLookup()
     step = SpeculativeStep({LOOKUP: drafter}, FixedLength({LOOKUP: 3}), ends)
-    assert step.propose([7, 8, END, 5, 7, 8], limit=3).tokens == (END,)
+    assert drafted_at_once(step.propose([7, 8, END, 5, 7, 8], limit=3)).tokens == (END,)
     step.observe([7], 0, 0)
     assert drafter.n_unread([7, 8]) == 0
     step.close()
@@ -219,7 +228,7 @@ def test_only_the_drafter_of_the_step_has_accepted_something(rng):
     step = SpeculativeStep({LOOKUP: other, MODEL: model}, RecordingPolicy(2, Plan(LOOKUP, 2)), ends)
     history = [1]
     for _ in range(2):
-        draft = step.propose(history, limit=4)
+        draft = drafted_at_once(step.propose(history, limit=4))
         history += step.verify(draft, CountingRows(history[-1]), rng).tokens
     assert model.commits == [((2, 3, 4), 2), ((5, 6, 7), 0)]
     assert other.commits == [((2, 3, 4), 0), ((5, 6, 7), 2)]
@@ -240,7 +249,7 @@ def test_a_request_reaches_every_drafter_and_only_those_that_will_draft_read_the
 
 def test_a_plan_without_a_draft_is_a_plain_step(rng):
     step = SpeculativeStep({LOOKUP: PromptLookup()}, RecordingPolicy(Plan(LOOKUP, 3)), ends)
-    draft = step.propose([1, 2, 3], limit=3)
+    draft = drafted_at_once(step.propose([1, 2, 3], limit=3))
     step.verify(draft, CountingRows(3), rng)
     assert step.record(0.1, n_rows=1).source is None
 
@@ -261,7 +270,7 @@ def test_sampled_drafts_are_verified_jointly_where_rows_are_memoryless(rng, memo
     step = SpeculativeStep(
         {MODEL: CachingDrafter()}, FixedLength({MODEL: n_draft}), ends, rows_are_memoryless=memoryless
     )
-    draft = step.propose([1], limit=n_draft)
+    draft = drafted_at_once(step.propose([1], limit=n_draft))
     assert step.verify(draft, Rows(1), rng).n_accepted == n_draft
     assert (log[:n_draft] == ["row"] * n_draft and n_draft > 1) == jointly
 

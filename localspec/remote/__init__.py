@@ -1,0 +1,1 @@
+"""A chat over somebody else's server: the engine interface, spoken over HTTP."""
