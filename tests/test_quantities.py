@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.quantities import file_size, span, weights
+from localspec.quantities import file_size, memory_size, span, weights
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,15 @@ def test_a_size_is_right_to_half_of_its_last_digit_and_short(n_bytes: float):
     last_digit = factor * 10.0 ** -len(value.partition(".")[2])
     assert abs(float(value) * factor - n_bytes) <= 0.5001 * last_digit
     assert len(value) <= 6
+
+
+@given(st.integers(0, 2**59))
+def test_a_size_of_memory_is_right_to_half_of_its_last_digit_and_short(n_bytes: int):
+    value, unit = memory_size(n_bytes).split()
+    factor = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "PiB": 2**50}[unit]
+    last_digit = factor * 10.0 ** -len(value.partition(".")[2])
+    assert abs(float(value) * factor - n_bytes) <= 0.5001 * last_digit
+    assert len(value) <= 4
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from localspec.bench.fingerprint import LlamaBuild, llama_build
 from localspec.engine.events import Loaded
 from localspec.engine.requests import ModelSpec, PairSpec
 from localspec.memory.processors import Processors, processors
+from localspec.quantities import memory_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class Conditions:
         return (
             f"Target {self.pair.target.path.name} ({self.pair.target.kv_type} cache), {drafter}, "
             f"context {self.loaded.n_ctx}",
-            f"{machine}, {self.processors.n_cores} cores, {self.memory_bytes / 2**30:.0f} GiB, {self.system}; "
+            f"{machine}, {self.processors.n_cores} cores, {memory_size(self.memory_bytes)}, {self.system}; "
             f"{self.loaded.n_threads} threads",
             f"localspec {self.localspec_version}, llama-cpp-python {self.llama_cpp.version} ({backends}); "
             f"{self.started:%Y-%m-%d %H:%M %z}",

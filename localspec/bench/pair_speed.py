@@ -20,7 +20,7 @@ from localspec.bench.workloads import Workload, read_workloads
 from localspec.engine.requests import Mode, PairSpec, SamplingParams
 from localspec.errors import EngineError
 
-__all__ = ["FoundSpeed", "PairSpeed", "find_pair_speed", "measure_pair", "store_pair_speed"]
+__all__ = ["FoundSpeed", "PairSpeed", "find_pair_speed", "measure_pair", "short_schedule", "store_pair_speed"]
 
 TEMPERATURE: Final = 0.8
 MAX_TOKENS: Final = 96

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from localspec.errors import DiskFullError
+from localspec.files import read_regular
 from localspec.paths import data_dir
 
 __all__ = ["Record", "read_record", "record_file", "write_record"]
@@ -46,13 +47,10 @@ def read_record(file: Path, kind: type[_AnyRecord]) -> _AnyRecord:
     """Read a record.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: it cannot be read, or is no small regular file.
         ValueError: it is none of this kind, or a value in it is out of bounds.
     """
-    with file.open("rb") as stream:
-        data = stream.read(_MAX_FILE_BYTES + 1)
-    if len(data) > _MAX_FILE_BYTES:
-        raise ValueError(f"it is larger than {_MAX_FILE_BYTES} bytes")
+    data = read_regular(file, _MAX_FILE_BYTES)
     try:
         return kind.model_validate_json(data, strict=True)
     except ValidationError as error:

@@ -14,15 +14,19 @@ from localspec.hub import (
 )
 from localspec.hub.cache import HubCache, checked_repo
 from localspec.hub.download import DownloadProgress, ProgressListener, download
+from localspec.hub.download_notes import DownloadNotes
+from localspec.hub.header_store import HeaderStore
+from localspec.hub.partial import PartialDownload, partial_downloads, remove_partial
 from localspec.hub.quantizations import pick, set_of
-from localspec.hub.remote_header import RemoteHeader, read_remote_header
+from localspec.hub.remote_header import RemoteHeader, read_remote_header, stored_header
 from localspec.hub.remote_model import RemoteFile, RemoteModel, Repository, RepoSummary, repositories, repository
 from localspec.hub.session import Session
+from localspec.models.header import GgufHeader
 from localspec.models.references import HubReference
 from localspec.models.split import read_model
 from localspec.printable import one_line
 
-__all__ = ["DownloadProgress", "Hub", "RemoteFile", "RemoteHeader", "RemoteModel", "RepoSummary"]
+__all__ = ["DownloadProgress", "Hub", "PartialDownload", "RemoteFile", "RemoteHeader", "RemoteModel", "RepoSummary"]
 
 _MAX_FOUND = 100
 # What a search tells of each repository, beside its name.
@@ -55,6 +59,7 @@ class Hub:
         self.cache_dir = settings.cache_dir() if cache_dir is None else cache_dir.absolute()
         self._session = Session(self.endpoint, token, offline=self.is_offline)
         self._cache = HubCache(self.cache_dir)
+        self._headers = HeaderStore()
 
     def search(self, text: str, limit: int = 20) -> list[RepoSummary]:
         """Repositories with GGUF files whose names match, the most downloaded first; 100 at most."""
@@ -86,15 +91,26 @@ class Hub:
         return found.model(files)
 
     def header(self, model: RemoteModel) -> RemoteHeader:
-        """What a model says of itself: from the cache where it is there, else a few MB from the Hub.
+        """What a model says of itself: a few MB from the Hub, unless it or its header is here.
 
         Raises:
             ModelFileError: it is no model that can be read.
             UnsupportedModelError: of a version or type that is not known.
         """
-        if all(self._cache.is_complete(model, file) for file in model.files):
+        if self._is_complete(model):
             return RemoteHeader(read_model(self._cache.snapshot(model, model.files[0])), 0)
-        return read_remote_header(self._session, model)
+        return read_remote_header(self._session, self._headers, model)
+
+    def known_header(self, model: RemoteModel) -> GgufHeader | None:
+        """The same without asking anybody; None where neither the model nor its header is here.
+
+        Raises:
+            ModelFileError: it is no model that can be read.
+            UnsupportedModelError: of a version or type that is not known.
+        """
+        if self._is_complete(model):
+            return read_model(self._cache.snapshot(model, model.files[0]))
+        return stored_header(self._headers, model)
 
     def cached(self, reference: HubReference) -> Path | None:
         """Where the model that a reference names is in the cache: its first file. Asks nobody."""
@@ -123,7 +139,7 @@ class Hub:
             DownloadCancelledError: `cancel` was set.
             DiskFullError: the disk has no room for it, which is found out first.
         """
-        missing = [model for model in models if not all(self._cache.is_complete(model, file) for file in model.files)]
+        missing = [model for model in models if not self._is_complete(model)]
         if missing and self.is_offline:
             raise OfflineError(
                 f"{missing[0].reference} is not in the cache, and offline mode forbids to download it.",
@@ -149,6 +165,20 @@ class Hub:
         with self._deleting(repo):
             return self._cache.freed_bytes(repo, files)
 
+    def partial_downloads(self) -> list[PartialDownload]:
+        """What localspec has begun to fetch and not finished, the latest first. Asks nobody."""
+        return partial_downloads(self._cache, DownloadNotes(self.cache_dir).models())
+
+    def remove_partial(self, partial: PartialDownload) -> int:
+        """Delete what has arrived of a download; returns the bytes that are free now. Asks nobody.
+
+        Raises:
+            HubError: it is under way, or cannot be deleted.
+        """
+        n_bytes = remove_partial(self._cache, partial)
+        DownloadNotes(self.cache_dir).forget(partial.model)
+        return n_bytes
+
     @contextlib.contextmanager
     def _deleting(self, repo: str) -> Iterator[None]:
         try:
@@ -156,6 +186,9 @@ class Hub:
         except OSError as error:
             reason = error.strerror or str(error)
             raise HubError(f"{repo} cannot be deleted: {reason}.", hint=f"Check {self.cache_dir}.") from error
+
+    def _is_complete(self, model: RemoteModel) -> bool:
+        return all(self._cache.is_complete(model, file) for file in model.files)
 
     def _repository(self, repo: str) -> Repository:
         answer = self._session.json(f"/api/models/{checked_repo(repo)}", {"blobs": "true"}, repo)

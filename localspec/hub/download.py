@@ -14,10 +14,12 @@ from typing import Final, TypeAlias
 
 from localspec.errors import DiskFullError
 from localspec.hub.cache import HubCache
+from localspec.hub.download_notes import DownloadNotes
 from localspec.hub.patience import cancelled
 from localspec.hub.remote_model import RemoteModel
 from localspec.hub.session import Session
 from localspec.hub.transfer import Transfer, disk_error
+from localspec.quantities import file_size
 
 __all__ = ["DownloadProgress", "ProgressListener", "download"]
 
@@ -73,7 +75,13 @@ def download(
             cache.prepare(model)
     except OSError as error:
         raise disk_error(error, cache.root) from error
+    notes = DownloadNotes(cache.root)
+    for model in models:
+        if not all(cache.is_complete(model, file) for file in model.files):
+            notes.add(model)
     _Download(list(transfers.values()), on_progress, cancel or threading.Event()).run()
+    for model in models:
+        notes.forget(model)
     return [cache.snapshot(model, model.files[0]) for model in models]
 
 
@@ -83,7 +91,7 @@ def _require_space(folder: Path, transfers: Sequence[Transfer]) -> None:
     free = shutil.disk_usage(existing).free
     if needed > free:
         raise DiskFullError(
-            f"{needed / 1e9:.2f} GB are to be downloaded; {folder} has {free / 1e9:.2f} GB free.",
+            f"{file_size(needed)} are to be downloaded; {folder} has {file_size(free)} free.",
             hint="Make room, choose a smaller quantization, or name a folder on another disk with HF_HUB_CACHE.",
         )
 

@@ -23,8 +23,9 @@ from localspec.memory.devices import Machine
 from localspec.memory.estimate import Footprint
 from localspec.memory.kv_cache import CELL_PADDING, kv_type_problem
 from localspec.models.header import GgufHeader
+from localspec.quantities import memory_size
 
-__all__ = ["Alternative", "Change", "Plan", "plan"]
+__all__ = ["Alternative", "Change", "Plan", "best_choice", "plan"]
 
 # A Q8_0 cache did not cost acceptance in one report where a Q4_0 one nearly halved it: only the first is ever chosen.
 _KV_TYPES: Final = ("f16", "q8_0")
@@ -91,6 +92,19 @@ def plan(
     return _Planner(target, draft, machine, n_ctx, kv_type, draft_kv_type, n_gpu_layers, margin or Margin()).plan()
 
 
+def best_choice(
+    target: GgufHeader,
+    machine: Machine,
+    *,
+    n_ctx: int,
+    kv_type: str | None = None,
+    n_gpu_layers: int | None = None,
+    margin: Margin | None = None,
+) -> Choice:
+    """What `plan` chooses for a target alone, without the alternatives: for lists. Raises as `plan`."""
+    return _Planner(target, None, machine, n_ctx, kv_type, None, n_gpu_layers, margin or Margin()).best_target()
+
+
 class _Planner:
     def __init__(
         self,
@@ -114,7 +128,7 @@ class _Planner:
         self._reasons: list[str] = []
 
     def plan(self) -> Plan:
-        alone = self._best_target()
+        alone = self.best_target()
         choice = self._with_draft(alone, self._draft) if self._draft is not None else alone
         return Plan(choice, tuple(self._reasons), tuple(self._alternatives(choice, alone)))
 
@@ -131,7 +145,8 @@ class _Planner:
     def _free_bytes(self) -> tuple[int, ...]:
         return tuple(gpu.free_bytes for gpu in self._machine.gpus)
 
-    def _best_target(self) -> Choice:
+    def best_target(self) -> Choice:
+        """The target alone; where it does not fit, the nearest to it."""
         wanted = self._n_gpu_layers if self._n_gpu_layers is not None else -1
         whole = [self._of_target(kv_type, wanted) for kv_type in self._kv_types]
         for choice in whole:
@@ -142,7 +157,7 @@ class _Planner:
             self._explain_partial(partial, whole[0])
             return partial
         nearest = min(whole, key=lambda each: each.missing_bytes)
-        self._reasons.append(f"{nearest.target.name} does not fit: {_gib(nearest.missing_bytes)} are missing.")
+        self._reasons.append(f"{nearest.target.name} does not fit: {memory_size(nearest.missing_bytes)} are missing.")
         return nearest
 
     def _partly_on_gpu(self, n_ctx: int) -> Choice | None:
@@ -174,7 +189,7 @@ class _Planner:
         pair = self._beside(alone, draft)
         if not pair.fits:
             self._reasons.append(
-                f"No draft model: beside the target, {draft.header.path.name} lacks {_gib(pair.missing_bytes)}."
+                f"No draft model: beside the target, {draft.header.path.name} lacks {memory_size(pair.missing_bytes)}."
             )
             return alone
         self._reasons.append(f"{draft.header.path.name} fits beside it.")
@@ -198,7 +213,8 @@ class _Planner:
     def _alternatives(self, choice: Choice, alone: Choice) -> list[Alternative]:
         found: list[Alternative] = []
         if choice.draft is not None:
-            text = f"without a draft model (prompt lookup only): frees {_gib(choice.total_bytes - alone.total_bytes)}"
+            freed = memory_size(choice.total_bytes - alone.total_bytes)
+            text = f"without a draft model (prompt lookup only): frees {freed}"
             found.append(Alternative(Change.NO_DRAFT, text, alone))
         elif self._draft is not None and alone.fits:
             found += self._price_of_draft(alone, self._draft)
@@ -216,7 +232,7 @@ class _Planner:
         name = draft.header.path.name
         if not self._is_partly_on_gpu(alone):
             other = self._beside(alone, draft)
-            taken, missing = _gib(other.total_bytes - alone.total_bytes), _gib(other.missing_bytes)
+            taken, missing = memory_size(other.total_bytes - alone.total_bytes), memory_size(other.missing_bytes)
             text = f"{name} as the draft: takes {taken}, {missing} more than there is"
             return [Alternative(Change.DRAFT, text, other)]
         n_before = alone.target.memory.n_gpu_layers
@@ -242,7 +258,7 @@ class _Planner:
                 other = self._again(choice, kv_type=kv_type)
                 if other.total_bytes >= choice.total_bytes:
                     continue
-                gain = f"frees {_gib(choice.total_bytes - other.total_bytes)}"
+                gain = f"frees {memory_size(choice.total_bytes - other.total_bytes)}"
             if self._draft is not None and choice.draft is None and choice.fits and not self._is_partly_on_gpu(choice):
                 pair = self._beside(other, self._draft)
                 if pair.fits:
@@ -273,7 +289,9 @@ class _Planner:
             kept = tuple(gpu for number, gpu in enumerate(gpus) if number not in hidden)
             other = self._whole_on(replace(self._machine, gpus=kept))
             if other is not None:
-                names = " and ".join(f"{gpus[number].name} ({_gib(gpus[number].free_bytes)} free)" for number in hidden)
+                names = " and ".join(
+                    f"{gpus[number].name} ({memory_size(gpus[number].free_bytes)} free)" for number in hidden
+                )
                 text = (
                     f"without {names}, hidden by CUDA_VISIBLE_DEVICES: the target is whole on the rest "
                     f"({other.target.kv_type} cache)"
@@ -357,14 +375,14 @@ class _Planner:
         if choice is not first:
             self._reasons.append(
                 f"Its cache is {choice.target.kv_type}: in {first.target.kv_type} it would lack "
-                f"{_gib(first.missing_bytes)}."
+                f"{memory_size(first.missing_bytes)}."
             )
 
     def _explain_partial(self, choice: Choice, whole: Choice) -> None:
         memory = choice.target.memory
         self._reasons.append(
             f"{choice.target.name} has {memory.n_gpu_layers} of {memory.n_layers} layers on the GPU: for all of them, "
-            f"{_gib(whole.missing_bytes)} are missing."
+            f"{memory_size(whole.missing_bytes)} are missing."
         )
 
 
@@ -376,7 +394,3 @@ def _possible(footprint: Footprint, wanted: str | None) -> tuple[str, ...]:
             raise UsageError(f"{name} cannot have a {wanted} cache: {problem}.", hint="f16 works for every model.")
         return (wanted,)
     return tuple(kv_type for kv_type in _KV_TYPES if not kv_type_problem(footprint.shape, kv_type))
-
-
-def _gib(n_bytes: int) -> str:
-    return f"{n_bytes / 2**30:.1f} GiB" if n_bytes >= 2**30 else f"{n_bytes / 2**20:.0f} MiB"

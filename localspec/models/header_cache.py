@@ -13,13 +13,14 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
 from localspec import __version__
 from localspec.errors import ModelError
 from localspec.files import read_regular
+from localspec.models.bare_header import pack
 from localspec.models.description import ModelDescription, describe
 from localspec.models.generative import not_generative
 from localspec.models.split import read_model
@@ -47,7 +48,8 @@ class FileStamp:
 class HeaderSummary:
     """What a model's header came to. `problem`: why it cannot be read, and `hint` what to do; then there is no more.
 
-    `refusal`: why it is readable and yet no model that writes text. Both are "" for a model that does.
+    `refusal`: why it is readable and yet no model that writes text. Both are "" for a model that does. `bare`: what
+    plans of its memory need, for `bare_header.unpack`; "" where there is nothing to plan.
     """
 
     description: ModelDescription | None = None
@@ -55,6 +57,7 @@ class HeaderSummary:
     refusal: str = ""
     problem: str = ""
     hint: str = ""
+    bare: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,7 @@ class _Entry:
 class _File:
     localspec: str
     entries: dict[str, _Entry]
+    format: Literal[2]  # the first had no bare headers
 
 
 def summarize(path: Path) -> HeaderSummary:
@@ -84,7 +88,8 @@ def _read(path: Path) -> tuple[HeaderSummary, bool]:
         lasts = not isinstance(error.__cause__, OSError)  # permissions change without the file
         return HeaderSummary(problem=_encodable(error.message), hint=_encodable(error.hint)), lasts
     fingerprint = None if vocabulary is None else fingerprint_of(vocabulary)
-    return HeaderSummary(describe(header), fingerprint, "" if refusal is None else refusal.what), True
+    what = "" if refusal is None else refusal.what
+    return HeaderSummary(describe(header), fingerprint, what, bare="" if what else pack(header)), True
 
 
 class HeaderCache:
@@ -120,7 +125,7 @@ class HeaderCache:
             return
         others = [(key, entry) for key, entry in self._known.items() if key not in self._used]
         room = max(0, _MAX_ENTRIES - len(self._used))
-        file = _File(__version__, dict([*self._used.items(), *others[:room]]))
+        file = _File(__version__, dict([*self._used.items(), *others[:room]]), 2)
         try:
             _replace(self._file, _ADAPTER.dump_json(file))
         except OSError as error:

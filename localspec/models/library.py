@@ -13,9 +13,11 @@ from localspec.errors import UsageError
 from localspec.models.folder_scan import FoundModel, scan
 from localspec.models.header_cache import FileStamp, HeaderCache, HeaderSummary
 from localspec.models.model_folders import ModelFolder, Place
+from localspec.models.quantization import quantization_in_name
+from localspec.models.references import HubReference
 from localspec.models.vocabulary_fingerprint import VocabularyFingerprint, compatible_groups
 
-__all__ = ["LocalModel", "find_models", "model_named", "models_named", "possible_drafts", "several_named"]
+__all__ = ["LocalModel", "find_models", "is_of", "model_named", "models_named", "possible_drafts", "several_named"]
 
 OnRead = Callable[[int, int], None]
 """Called before each header that has to be read: how many were done, and how many there are."""
@@ -178,6 +180,16 @@ def possible_drafts(models: Sequence[LocalModel]) -> dict[str, tuple[LocalModel,
 def _n_parameters(model: LocalModel) -> int:
     description = model.summary.description
     return 0 if description is None else description.n_parameters
+
+
+def is_of(model: LocalModel, reference: HubReference) -> bool:
+    """Whether a model here is one that a reference to the Hub means, whichever program has fetched it."""
+    if model.repo is None or model.repo.lower() != reference.repo.lower() or not model.is_model:
+        return False
+    name = model.repo_file or (model.path.name if model.path else "")
+    if reference.file is not None:
+        return name == reference.file
+    return reference.quantization in {None, quantization_in_name(name)}
 
 
 def models_named(models: Sequence[LocalModel], text: str) -> list[LocalModel]:

@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from localspec.config import Settings
-from localspec.engine.requests import KvType, ModelSpec, PairSpec
+from localspec.engine.requests import KvType, Mode, ModelSpec, PairSpec
 from localspec.errors import UsageError
 from localspec.memory.choice import Choice
 from localspec.memory.plan import Plan
 from localspec.pairing.drafts import Conditions, DraftOption
 from localspec.pairing.resolve import ResolvedModel
+from localspec.pairing.tuned import Tuned, tuned
 from localspec.printable import one_line
 
 if TYPE_CHECKING:
     from localspec.hub.remote_model import RemoteModel
 
-__all__ = ["ChosenPair", "Target", "entry_of", "pair_spec", "with_path"]
+__all__ = ["ChosenPair", "ReadyPair", "Target", "entry_of", "pair_spec", "ready_pair", "with_path"]
+
+_WIDEST_KV_TYPE: Final = "f16"  # of those that a plan chooses
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,20 @@ class ChosenPair:
         return self.draft.plan if self.draft is not None else self.target.plan
 
 
+@dataclass(frozen=True, slots=True)
+class ReadyPair:
+    """A pair with all its files here: what the engine loads, how replies draft with it, and a word about that, or "".
+
+    `num_speculative_tokens` and `fixed_length` as in the settings.
+    """
+
+    spec: PairSpec
+    mode: Mode
+    num_speculative_tokens: int | None = None
+    fixed_length: bool = False
+    notice: str = ""
+
+
 def with_path(model: ResolvedModel, fetched: Mapping[str, Path]) -> ResolvedModel:
     """The same model where its file is here by now. `fetched`: paths by reference."""
     if model.path is not None or model.remote is None or model.remote.reference not in fetched:
@@ -94,6 +111,53 @@ def pair_spec(chosen: ChosenPair, settings: Settings, fetched: Mapping[str, Path
         n_threads=settings.threads,
         lookup_min_ngram=settings.lookup_min_ngram,
         lookup_max_ngram=settings.lookup_max_ngram,
+    )
+
+
+def ready_pair(
+    chosen: ChosenPair, settings: Settings, fetched: Mapping[str, Path], *, uses_profile: bool = True
+) -> ReadyPair:
+    """The pair as `pair_spec` has it and, where it `uses_profile`, as it was tuned. `fetched`: paths by reference.
+
+    A target that is loaded is loaded again where it was tuned to be loaded otherwise. Who chose to have no draft model
+    gets none by a profile either.
+    """
+    spec = pair_spec(chosen, settings, fetched)
+    draft = spec.draft.path if spec.draft is not None else None
+    found = tuned(settings, spec.target.path, draft) if uses_profile else Tuned(settings, draft)
+    if found.draft != draft:
+        found = Tuned(settings, draft)
+    ours = found.settings
+    notice = f"{found.used}." if found.used else found.complaint
+    return ReadyPair(
+        _as_tuned(spec, chosen.plan, found),
+        Mode(ours.mode),
+        ours.num_speculative_tokens,
+        ours.fixed_length,
+        notice,
+    )
+
+
+def _as_tuned(spec: PairSpec, made: Plan | None, found: Tuned) -> PairSpec:
+    """With the settings of the profile that are about loading. A cache that was made smaller to fit stays so."""
+    applied = found.applied
+    target, draft = spec.target, spec.draft
+    if "kv_type" in applied and (made is None or made.choice.target.kv_type == _WIDEST_KV_TYPE):
+        target = replace(target, kv_type=KvType(applied["kv_type"]))
+    draft_choice = made.choice.draft if made is not None else None
+    if (
+        draft is not None
+        and "draft_kv_type" in applied
+        and (draft_choice is None or draft_choice.kv_type == _WIDEST_KV_TYPE)
+    ):
+        draft = replace(draft, kv_type=KvType(applied["draft_kv_type"]))
+    return replace(
+        spec,
+        target=target,
+        draft=draft,
+        n_threads=applied.get("threads", spec.n_threads),
+        lookup_min_ngram=applied.get("lookup_min_ngram", spec.lookup_min_ngram),
+        lookup_max_ngram=applied.get("lookup_max_ngram", spec.lookup_max_ngram),
     )
 
 

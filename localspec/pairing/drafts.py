@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from localspec.bench.pair_speed import PairSpeed, find_pair_speed
+from localspec.engine.requests import PairSpec
 from localspec.memory.choice import Margin
 from localspec.memory.devices import Machine
 from localspec.memory.plan import Plan, plan
@@ -50,6 +51,20 @@ class Conditions:
     bandwidths: Bandwidths | None = None
     margin: Margin = field(default_factory=Margin)
     is_here: bool = True
+
+    @property
+    def gpu_layers(self) -> int:
+        """As an engine is told: -1 where all that fit are wanted."""
+        return -1 if self.n_gpu_layers is None else self.n_gpu_layers
+
+    def as_loaded(self, pair: PairSpec) -> Conditions:
+        """The same for a target that is loaded, and stays as it is."""
+        return replace(
+            self,
+            n_ctx=pair.n_ctx or self.n_ctx,
+            kv_type=pair.target.kv_type.value,
+            n_gpu_layers=pair.target.n_gpu_layers,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +142,7 @@ def judge(
     option = replace(option, plan=made, prediction=_prediction(target.header, draft.header, made, conditions))
     if target.path is None or draft.path is None or not conditions.is_here:
         return option
-    found = find_pair_speed(target.path, draft.path, gpu_layers=-1, draft_gpu_layers=-1)
+    found = find_pair_speed(target.path, draft.path, gpu_layers=conditions.gpu_layers, draft_gpu_layers=-1)
     return replace(option, measured=found.speed, measured_note=found.complaint)
 
 

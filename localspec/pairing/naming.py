@@ -15,10 +15,12 @@ from tomlkit.items import InlineTable
 
 from localspec.config import load_settings
 from localspec.errors import ConfigError, DiskFullError, LocalspecError, UsageError
+from localspec.files import read_regular
 from localspec.printable import one_line
 
 __all__ = ["save_pair"]
 
+_MAX_FILE_BYTES: Final = 4 << 20
 _BY_HAND: Final = "Nothing was changed. Add the pair by hand, as [pairs.NAME] with target and draft."
 
 
@@ -104,7 +106,7 @@ def _read(file: Path) -> str:
     try:
         if file.exists() and not file.is_file():
             raise ConfigError(f"{file} is no regular file.", hint="Make it one, or name another with --config.")
-        return file.read_bytes().decode("utf-8-sig")
+        return read_regular(file, _MAX_FILE_BYTES).decode("utf-8-sig")
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as error:

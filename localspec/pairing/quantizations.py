@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
-from localspec.memory.plan import plan
+from localspec.errors import LocalspecError
 from localspec.models.header import GgufHeader
 from localspec.models.quantization import main_tensor_type, n_bits
 from localspec.models.references import HubReference
-from localspec.models.split import read_model
 from localspec.pairing.drafts import Conditions, DraftOption, Place, judge
+from localspec.pairing.fit import Fit, fit_of
 from localspec.pairing.resolve import ResolvedModel
 
 if TYPE_CHECKING:
     from localspec.hub.client import Hub
     from localspec.hub.remote_model import RemoteModel
 
-__all__ = ["best_quantization", "quantization_options", "smaller_targets"]
+__all__ = ["best_quantization", "likely_header", "quantization_options", "smaller_targets"]
 
 # A draft in 16 bits reads twice as much as in 8, and is hardly accepted more often.
 _MOST_BITS: Final = 8
@@ -34,7 +35,7 @@ def quantization_options(
 ) -> list[DraftOption]:
     """The draft in each of the quantizations of its repository, the largest first.
 
-    Only the header of `draft` is known, and of those that are in the cache of `hub`. The others are taken for the same
+    Only the header of `draft` is known, and of those that `hub` has read before. The others are taken for the same
     model with weights of another size, which is exact for caches and near enough for weights.
     """
     options = []
@@ -43,8 +44,7 @@ def quantization_options(
             options.append(judge(target, draft, conditions, place=Place.HUB))
             continue
         path = hub.cached(HubReference(model.repo, file=model.files[0].name)) if hub is not None else None
-        header = _resized(draft.header, model) if path is None else read_model(path)
-        other = ResolvedModel(model.reference, header, path, model)
+        other = ResolvedModel(model.reference, likely_header(draft.header, model, hub), path, model)
         options.append(judge(target, other, conditions, place=Place.HUB))
     return options
 
@@ -57,8 +57,7 @@ def smaller_targets(
     for model in sorted(remote, key=lambda each: -each.n_bytes):
         if model.n_bytes >= target.n_weight_bytes or not model.quantization:
             continue
-        made = plan(_resized(target.header, model), None, conditions.machine, n_ctx=conditions.n_ctx)
-        if made.fits and (made.choice.is_target_whole_on_gpu or not conditions.machine.gpus):
+        if fit_of(_resized(target.header, model), conditions) is Fit.FITS:
             found.append((model.quantization, model.n_bytes))
     return found
 
@@ -79,6 +78,14 @@ def best_quantization(options: Iterable[DraftOption]) -> DraftOption | None:
 def _bits(option: DraftOption) -> int | None:
     remote = option.model.remote
     return n_bits(remote.quantization) if remote is not None and remote.quantization else None
+
+
+def likely_header(sample: GgufHeader, model: RemoteModel, hub: Hub | None) -> GgufHeader:
+    """That of a quantization where it was read before; else `sample`, that of another one, with weights of its size."""
+    with contextlib.suppress(LocalspecError):
+        if hub is not None and (header := hub.known_header(model)) is not None:
+            return header
+    return _resized(sample, model)
 
 
 def _resized(header: GgufHeader, model: RemoteModel) -> GgufHeader:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from localspec.errors import ConfigError, UsageError
 from localspec.models.header import GgufHeader
-from localspec.models.library import LocalModel, models_named, several_named
-from localspec.models.quantization import quantization_in_name
+from localspec.models.library import LocalModel, is_of, models_named, several_named
 from localspec.models.references import FileReference, HubReference, Reference, RegistryReference, parse_reference
 from localspec.models.registry import Registry, load_registry
 from localspec.models.split import read_model
@@ -104,17 +103,7 @@ def _parsed(text: str, registry: Registry | None) -> tuple[Reference | None, Usa
 
 def _of_another_program(reference: HubReference, models: Sequence[LocalModel]) -> Path | None:
     """A file of that repository which lies elsewhere, such as in LM Studio's folder."""
-    for model in models:
-        if model.repo is None or model.repo.lower() != reference.repo.lower() or not model.is_model:
-            continue
-        name = model.repo_file or (model.path.name if model.path else "")
-        if reference.file is not None:
-            is_meant = name == reference.file
-        else:
-            is_meant = reference.quantization in {None, quantization_in_name(name)}
-        if is_meant and model.path is not None:
-            return model.path
-    return None
+    return next((model.path for model in models if model.path is not None and is_of(model, reference)), None)
 
 
 def resolve(

@@ -20,23 +20,17 @@ from localspec.models.generative import refuse_unless_generative
 from localspec.models.quantization import n_bits
 from localspec.models.references import FileReference, HubReference
 from localspec.models.registry import load_registry
-from localspec.pairing.chosen import ChosenPair, Target, entry_of, pair_spec
+from localspec.pairing.chosen import ChosenPair, ReadyPair, Target, entry_of, ready_pair
 from localspec.pairing.downloads import Downloads
 from localspec.pairing.drafts import Conditions, DraftOption, Place, judge
 from localspec.pairing.finding import find_drafts
+from localspec.pairing.fit import ConditionsFor, Fit, fit_of, guessed_fit
 from localspec.pairing.naming import save_pair
-from localspec.pairing.quantizations import best_quantization, quantization_options
+from localspec.pairing.quantizations import best_quantization, likely_header, quantization_options
 from localspec.pairing.resolve import ResolvedModel, resolve_reference
 from localspec.pairing.sizes import DEFAULT_QUANTIZATION
 from localspec.pairing.surroundings import Surroundings
-from localspec.pairing.targets import (
-    Fit,
-    TargetEntry,
-    fit_of,
-    found_entries,
-    local_entries,
-    registered_entries,
-)
+from localspec.pairing.targets import TargetEntry, found_entries, local_entries, registered_entries
 
 if TYPE_CHECKING:
     from localspec.hub.client import Hub
@@ -70,6 +64,7 @@ class PairService:
 
     `settings` are those that hold for any pair: what an entry of the configuration or a tuned profile says of one pair
     is not among them. `engine_pid`: the process whose memory will be free when another pair is loaded.
+    `uses_profiles`: whether a pair gets what was tuned for it.
     """
 
     def __init__(
@@ -79,11 +74,13 @@ class PairService:
         *,
         engine_pid: Callable[[], int | None] = lambda: None,
         hub: Hub | None = None,
+        uses_profiles: bool = True,
     ) -> None:
         self.downloads = Downloads(lambda *arguments: self._hub().download(*arguments))
         self._settings = settings
         self._config_file = config_file
         self._given_hub = hub
+        self._uses_profiles = uses_profiles
         self._lock = threading.Lock()
         self._here = Surroundings(settings.models_dir, engine_pid)
 
@@ -101,13 +98,13 @@ class PairService:
         here = self._here.machine()
         if self._here.lacks_gpu_build:
             notes.append("This llama.cpp is built for the CPU, so the graphics card is left out.")
-        entries = local_entries(found.models, here, self._here.speeds(here), loaded)
+        entries = local_entries(found.models, self._conditions_for(here), loaded)
         return Listing(tuple(entries), tuple(notes))
 
     def registered(self) -> Listing:
         """Targets of models.toml that are not here."""
         here = self._here.machine()
-        entries = registered_entries(load_registry(), self._here.models, here, self._here.speeds(here))
+        entries = registered_entries(load_registry(), self._here.models, self._conditions_for(here))
         return Listing(tuple(entries))
 
     def search(self, text: str) -> Listing:
@@ -117,7 +114,7 @@ class PairService:
             HubError: it does not answer, or offline mode forbids to ask.
         """
         here = self._here.machine()
-        entries = found_entries(self._hub().search(text, limit=50), here, self._here.speeds(here))
+        entries = found_entries(self._hub().search(text, limit=50), self._conditions_for(here))
         notes = () if entries else (f"The Hub has no GGUF repository named like {text!r}.",)
         return Listing(tuple(entries), notes)
 
@@ -128,9 +125,8 @@ class PairService:
             HubError: the Hub does not say.
         """
         assert isinstance(entry.reference, HubReference)
-        here = self._here.machine()
         remote = sorted(self._hub().models(entry.reference.repo), key=lambda each: -each.n_bytes)
-        fits = [fit_of(each.n_bytes, here) for each in remote]
+        fits = self._fits(remote)
         best = _best_of_target([each for each, fit in zip(remote, fits, strict=True) if fit is Fit.FITS])
         return [Quantization(each, fit, is_best=each is best) for each, fit in zip(remote, fits, strict=True)]
 
@@ -219,9 +215,9 @@ class PairService:
 
     # --- the pair -----------------------------------------------------------------------------------------------------
 
-    def spec(self, chosen: ChosenPair, fetched: Mapping[str, Path]) -> PairSpec:
-        """How the engine is to load a pair. `fetched`: paths of what was downloaded, by reference."""
-        return pair_spec(chosen, self._settings, fetched)
+    def ready(self, chosen: ChosenPair, fetched: Mapping[str, Path]) -> ReadyPair:
+        """How the engine is to load a pair, and replies draft with it. `fetched`: paths of downloads, by reference."""
+        return ready_pair(chosen, self._settings, fetched, uses_profile=self._uses_profiles)
 
     def save(self, name: str, chosen: ChosenPair, *, replace_existing: bool) -> Path:
         """Write a pair into the configuration file, whose path is returned.
@@ -248,27 +244,42 @@ class PairService:
                 self._given_hub = Hub()
             return self._given_hub
 
+    def _fits(self, remote: Sequence[RemoteModel]) -> list[Fit]:
+        """Of the quantizations of one target.
+
+        One header stands for those that are not known: of the one that is most likely chosen next. Without it, sizes
+        decide.
+        """
+        conditions_for = self._conditions_for(self._here.machine())
+        usual = _best_of_target(remote)
+        sample = None
+        if usual is not None:
+            with contextlib.suppress(LocalspecError):
+                sample = self._hub().header(usual).header
+        if sample is None:
+            return [guessed_fit(each.n_bytes, conditions_for(0)) for each in remote]
+        conditions = conditions_for(describe(sample).n_ctx_train)
+        return [fit_of(likely_header(sample, each, self._hub()), conditions) for each in remote]
+
     def _conditions(self, model: ResolvedModel, here: Machine, loaded: PairSpec | None) -> Conditions:
         """What the user has set; the rest is for the plan to choose. A target that is loaded stays as it is."""
-        said = self._settings.model_fields_set
-        n_ctx = default_n_ctx(describe(model.header).n_ctx_train)
-        if loaded is not None:
+        conditions = self._conditions_for(here)(describe(model.header).n_ctx_train)
+        return conditions if loaded is None else conditions.as_loaded(loaded)
+
+    def _conditions_for(self, here: Machine) -> ConditionsFor:
+        said, bandwidths = self._settings.model_fields_set, self._here.speeds(here)
+
+        def conditions(n_ctx_train: int) -> Conditions:
             return Conditions(
                 here,
-                loaded.n_ctx or n_ctx,
-                kv_type=loaded.target.kv_type.value,
+                self._settings.ctx or default_n_ctx(n_ctx_train),
+                kv_type=self._settings.kv_type if "kv_type" in said else None,
                 draft_kv_type=self._settings.draft_kv_type if "draft_kv_type" in said else None,
-                n_gpu_layers=loaded.target.n_gpu_layers,
-                bandwidths=self._here.speeds(here),
+                n_gpu_layers=self._settings.gpu_layers if "gpu_layers" in said else None,
+                bandwidths=bandwidths,
             )
-        return Conditions(
-            here,
-            self._settings.ctx or n_ctx,
-            kv_type=self._settings.kv_type if "kv_type" in said else None,
-            draft_kv_type=self._settings.draft_kv_type if "draft_kv_type" in said else None,
-            n_gpu_layers=self._settings.gpu_layers if "gpu_layers" in said else None,
-            bandwidths=self._here.speeds(here),
-        )
+
+        return conditions
 
     def _resolved(self, entry: TargetEntry, remote: RemoteModel | None) -> ResolvedModel:
         if isinstance(entry.reference, FileReference):

@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from localspec.memory.devices import Machine
 from localspec.models.library import LocalModel
 from localspec.models.registry import RegisteredModel, Registry
+from localspec.pairing.fit import ConditionsFor, Fit, fit_here, guessed_fit
 from localspec.pairing.sizes import guessed_bytes, guessed_parameters
 
 __all__ = ["Suggestion", "suggestions"]
 
-# For caches, compute buffers and a draft: headers say exactly, once a target is chosen.
-_SHARE_FOR_WEIGHTS: Final = 0.85
 _MAX_SUGGESTIONS: Final = 12
 
 
@@ -35,15 +33,20 @@ class Suggestion:
         return asdict(self)
 
 
-def suggestions(registry: Registry, local: Sequence[LocalModel], machine: Machine) -> list[Suggestion]:
-    """The largest first, of each family the two largest; those with a reported pair before the others."""
-    memory = sum(gpu.total_bytes for gpu in machine.gpus) or machine.host.total_bytes
-    here = {model.repo.lower() for model in local if model.repo}
+def suggestions(registry: Registry, local: Sequence[LocalModel], conditions_for: ConditionsFor) -> list[Suggestion]:
+    """Those that fit whole, the largest first, of each family the two largest; what is here or reported comes first."""
+    here = {_key(model.repo, _quantization(model)): model for model in local if model.repo}
     found = []
     for name, model in registry.models.items():
         n_bytes = _guessed_bytes(model)
         candidates = registry.drafts_for(name)
-        if n_bytes is None or n_bytes > _SHARE_FOR_WEIGHTS * memory or not candidates:
+        if n_bytes is None or not candidates:
+            continue
+        file = here.get(_key(model.repo, model.quantization))
+        described = file.summary.description if file is not None else None
+        conditions = conditions_for(described.n_ctx_train if described is not None else 0)
+        fit = guessed_fit(n_bytes, conditions) if file is None else fit_here(file, conditions)
+        if fit is not Fit.FITS:
             continue
         found.append(
             Suggestion(
@@ -53,7 +56,7 @@ def suggestions(registry: Registry, local: Sequence[LocalModel], machine: Machin
                 n_bytes=n_bytes,
                 drafts=tuple(each.name for each in candidates),
                 is_reported=any(each.pair for each in candidates),
-                is_here=model.repo.lower() in here,
+                is_here=file is not None,
             )
         )
     found.sort(key=lambda each: (not each.is_here, not each.is_reported, -each.n_bytes))
@@ -64,6 +67,14 @@ def suggestions(registry: Registry, local: Sequence[LocalModel], machine: Machin
         if each.is_here or n_of_family[each.family] <= 2:
             kept.append(each)
     return kept[:_MAX_SUGGESTIONS]
+
+
+def _key(repo: str, quantization: str | None) -> tuple[str, str]:
+    return repo.lower(), quantization or ""
+
+
+def _quantization(model: LocalModel) -> str:
+    return model.summary.description.quantization if model.summary.description else ""
 
 
 def _guessed_bytes(model: RegisteredModel) -> int | None:

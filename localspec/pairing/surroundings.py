@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.engine.requests import PairSpec
-from localspec.errors import EngineError, LocalspecError
+from localspec.errors import LocalspecError
 from localspec.memory.devices import Machine
 from localspec.memory.reclaim import machine_without
 from localspec.models.demo import demo_files
@@ -17,6 +17,7 @@ from localspec.models.header_cache import summarize
 from localspec.models.library import LocalModel, find_models
 from localspec.models.model_folders import Place, model_folders
 from localspec.pairing.traffic import Bandwidths, measured_bandwidths
+from localspec.pairing.usable_cards import build_supports_gpu, with_usable_cards
 
 __all__ = ["FoundModels", "Surroundings"]
 
@@ -66,8 +67,7 @@ class Surroundings:
 
     def machine(self) -> Machine:
         """Memory without what the engine holds now, and without cards that llama.cpp cannot use."""
-        here = machine_without(self._engine_pid())
-        return here if not here.gpus or self._has_gpu_build() else replace(here, gpus=(), unified=False)
+        return with_usable_cards(machine_without(self._engine_pid()), self._has_gpu_build)
 
     def speeds(self, here: Machine) -> Bandwidths:
         """Measured once, which takes under a second."""
@@ -79,11 +79,7 @@ class Surroundings:
     def _has_gpu_build(self) -> bool:
         with self._lock:
             if self._supports_gpu is None:
-                from localspec.llama.inspection import inspect_build
-
-                self._supports_gpu = True
-                with contextlib.suppress(EngineError):  # loading a model will say what is wrong with it
-                    self._supports_gpu = inspect_build().supports_gpu
+                self._supports_gpu = build_supports_gpu()
             return self._supports_gpu
 
 

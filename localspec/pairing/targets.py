@@ -1,46 +1,32 @@
 """Targets to choose from: models on this machine, those of models.toml, and what a search on the Hub finds.
 
-Headers are not read here, so whether one fits is a guess from sizes; once a target is chosen, its plan says it exactly.
+Of models here, the plan of their memory says whether they fit. Headers of others are not read for a list, so that is
+a guess from sizes; once a target is chosen, its plan says it exactly.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from localspec.engine.requests import PairSpec
-from localspec.memory.choice import Margin
-from localspec.memory.devices import Machine
 from localspec.models.library import LocalModel
 from localspec.models.references import FileReference, HubReference, Reference
 from localspec.models.registry import RegisteredModel, Registry
-from localspec.pairing.drafts import Place
+from localspec.pairing.drafts import Conditions, Place
+from localspec.pairing.fit import ConditionsFor, Fit, fit_here, guessed_fit
 from localspec.pairing.sizes import DEFAULT_QUANTIZATION, active_share, guessed_bytes, guessed_parameters
 from localspec.pairing.suggestions import suggestions
-from localspec.pairing.traffic import Bandwidths
 
 if TYPE_CHECKING:
     from localspec.hub.remote_model import RepoSummary
 
-__all__ = ["Fit", "TargetEntry", "fit_of", "found_entries", "local_entries", "registered_entries"]
+__all__ = ["TargetEntry", "found_entries", "local_entries", "registered_entries"]
 
-# For caches and compute buffers, of which only the header would tell more.
-_SHARE_MORE: Final = 0.08
-_MARGIN: Final = Margin()
 # Below, a chat is no pleasure: such targets are not suggested first.
 _LEAST_TOKENS_PER_S: Final = 5.0
-
-
-class Fit(StrEnum):
-    """Whether a target has room on this machine."""
-
-    FITS = "fits"
-    PARTLY = "partly on the GPU"
-    TOO_LARGE = "too large"
-    UNKNOWN = "size unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,24 +60,8 @@ class TargetEntry:
         return isinstance(self.reference, HubReference) and self.reference.file is None
 
 
-def fit_of(n_bytes: int | None, machine: Machine) -> Fit:
-    """A guess from the size of the file."""
-    if n_bytes is None:
-        return Fit.UNKNOWN
-    needed = round(n_bytes * (1 + _SHARE_MORE))
-    on_host = machine.host.free_bytes - _MARGIN.host_bytes
-    if not machine.gpus:
-        return Fit.FITS if needed <= on_host else Fit.TOO_LARGE
-    margin = 0 if machine.unified else _MARGIN.gpu_bytes
-    on_gpus = sum(max(0, gpu.free_bytes - margin) for gpu in machine.gpus)
-    if needed <= (min(on_gpus, on_host) if machine.unified else on_gpus):
-        return Fit.FITS
-    together = on_host if machine.unified else on_gpus + max(0, on_host)
-    return Fit.PARTLY if needed <= together else Fit.TOO_LARGE
-
-
 def local_entries(
-    models: Iterable[LocalModel], machine: Machine, bandwidths: Bandwidths | None, loaded: PairSpec | None
+    models: Iterable[LocalModel], conditions_for: ConditionsFor, loaded: PairSpec | None
 ) -> list[TargetEntry]:
     """Models on this machine that can write text: the target that is `loaded` first, then the largest that fit."""
     roles = {} if loaded is None else {_resolved(loaded.target.path): "target"}
@@ -102,7 +72,11 @@ def local_entries(
         described = model.summary.description
         if not model.is_model or described is None or model.path is None:
             continue
-        fit = fit_of(model.n_bytes, machine)
+        conditions = conditions_for(described.n_ctx_train)
+        role = roles.get(_resolved(model.path), "")
+        if loaded is not None and role == "target":
+            conditions = conditions.as_loaded(loaded)
+        fit = fit_here(model, conditions)
         active = described.n_active_parameters / max(1, described.n_parameters)
         entry = TargetEntry(
             name=model.name,
@@ -115,9 +89,9 @@ def local_entries(
             n_ctx_train=described.n_ctx_train,
             licence=described.licence,
             fit=fit,
-            tokens_per_s=_tokens_per_s(model.n_bytes * active, fit, bandwidths),
+            tokens_per_s=_tokens_per_s(model.n_bytes * active, fit, conditions),
             note=f"in the folder of {model.place}: {model.path}",
-            loaded_as=roles.get(_resolved(model.path), ""),
+            loaded_as=role,
         )
         entries.append(entry)
 
@@ -128,16 +102,16 @@ def local_entries(
 
 
 def registered_entries(
-    registry: Registry, local: Sequence[LocalModel], machine: Machine, bandwidths: Bandwidths | None
+    registry: Registry, local: Sequence[LocalModel], conditions_for: ConditionsFor
 ) -> list[TargetEntry]:
     """Targets of models.toml that are not here yet: what suits this machine first, and of it what is fast."""
     here = {(model.repo.lower(), _quantization(model)) for model in local if model.repo}
     entries = {
-        name: _registered(name, model, registry, machine, bandwidths)
+        name: _registered(name, model, registry, conditions_for(0))
         for name, model in registry.models.items()
         if model.is_target and (model.repo.lower(), model.quantization) not in here
     }
-    order = {each.name: number for number, each in enumerate(suggestions(registry, local, machine))}
+    order = {each.name: number for number, each in enumerate(suggestions(registry, local, conditions_for))}
 
     def rank(entry: TargetEntry) -> tuple[object, ...]:
         is_slow = (entry.tokens_per_s or 0.0) < _LEAST_TOKENS_PER_S
@@ -146,14 +120,13 @@ def registered_entries(
     return sorted(entries.values(), key=rank)
 
 
-def found_entries(
-    found: Iterable[RepoSummary], machine: Machine, bandwidths: Bandwidths | None = None
-) -> list[TargetEntry]:
+def found_entries(found: Iterable[RepoSummary], conditions_for: ConditionsFor) -> list[TargetEntry]:
     """Repositories on the Hub, in its order. Sizes are those of the usual quantization."""
     entries = []
     for each in found:
         n_bytes = guessed_bytes(each.n_parameters) if each.n_parameters else None
-        fit = fit_of(n_bytes, machine)
+        conditions = conditions_for(each.n_ctx_train or 0)
+        fit = guessed_fit(n_bytes, conditions)
         entry = TargetEntry(
             name=each.repo,
             place=Place.HUB,
@@ -164,7 +137,7 @@ def found_entries(
             n_parameters=each.n_parameters,
             n_ctx_train=each.n_ctx_train or 0,
             fit=fit,
-            tokens_per_s=_tokens_per_s((n_bytes or 0) * active_share(each.repo), fit, bandwidths),
+            tokens_per_s=_tokens_per_s((n_bytes or 0) * active_share(each.repo), fit, conditions),
             note=f"{each.n_downloads:,} downloads, changed {each.last_modified or 'at an unknown time'}; the size is "
             f"that of {DEFAULT_QUANTIZATION}",
             is_gated=each.is_gated,
@@ -173,12 +146,10 @@ def found_entries(
     return entries
 
 
-def _registered(
-    name: str, model: RegisteredModel, registry: Registry, machine: Machine, bandwidths: Bandwidths | None
-) -> TargetEntry:
+def _registered(name: str, model: RegisteredModel, registry: Registry, conditions: Conditions) -> TargetEntry:
     n_parameters = guessed_parameters(model.title)
     n_bytes = guessed_bytes(n_parameters, model.quantization or "") if n_parameters else None
-    fit = fit_of(n_bytes, machine)
+    fit = guessed_fit(n_bytes, conditions)
     drafts = ", ".join(each.name for each in registry.drafts_for(name)) or "none"
     return TargetEntry(
         name=model.title,
@@ -191,13 +162,14 @@ def _registered(
         n_parameters=n_parameters,
         licence=model.licence or "",
         fit=fit,
-        tokens_per_s=_tokens_per_s((n_bytes or 0) * active_share(model.title), fit, bandwidths),
+        tokens_per_s=_tokens_per_s((n_bytes or 0) * active_share(model.title), fit, conditions),
         note=f"{model.repo}; drafts: {drafts}" + (f". {model.note}" if model.note else ""),
     )
 
 
-def _tokens_per_s(n_read_bytes: float, fit: Fit, bandwidths: Bandwidths | None) -> float | None:
+def _tokens_per_s(n_read_bytes: float, fit: Fit, conditions: Conditions) -> float | None:
     """An upper bound, from reading all weights that a token uses once; not known where two memories share the work."""
+    bandwidths = conditions.bandwidths
     if bandwidths is None or not n_read_bytes or fit is not Fit.FITS:
         return None
     return (min(bandwidths.gpus) if bandwidths.gpus else bandwidths.host) / n_read_bytes

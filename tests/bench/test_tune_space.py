@@ -10,7 +10,7 @@ import pytest
 
 from localspec.bench.tune_search import Search
 from localspec.bench.tune_space import Choices, Point, Space, difference, pair_at, present_point, usual_threads
-from localspec.config import Settings, TunedSettings, load_settings
+from localspec.config import Settings, TunedSettings, left_to, load_settings
 from localspec.engine.requests import GenerateRequest, KvType, Mode, ModelSpec, PairSpec, RawPrompt
 
 TARGET, DRAFT, OTHER = Path("/m/target.gguf"), Path("/m/draft.gguf"), Path("/m/other.gguf")
@@ -69,7 +69,9 @@ def test_what_the_user_has_set_stays_and_what_belongs_to_it_too(given: set[str])
     for point in points_of(Space(present, given, EVERYTHING, on_gpu=True)):
         assert {name: getattr(point, name) for name in given} == {name: getattr(present, name) for name in given}
         # What was measured is what a profile of it comes to under the same flags.
-        assert present_point(load_settings(None, {}, flags, tuned=point.settings), point.draft) == point
+        settings = load_settings(None, {}, flags)
+        tuned = settings.model_copy(update=left_to(point.settings, settings.model_fields_set))
+        assert present_point(tuned, point.draft) == point
 
 
 def test_speculation_has_to_earn_its_place_first():

@@ -21,6 +21,7 @@ def _own_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
         if name.startswith(("HF_", "HUGGING", "TRANSFORMERS_")) or name.upper().endswith("_PROXY"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "localspec"))
     monkeypatch.setattr(huggingface_hub.constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
     monkeypatch.setattr(huggingface_hub.constants, "HF_STORED_TOKENS_PATH", str(tmp_path / "stored_tokens"))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import random
+import time
 from collections.abc import Callable
-from pathlib import PurePosixPath
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
 
 import pytest
 
 from localspec.errors import HubError, HubUnreachableError, ModelFileError, OfflineError
+from localspec.hub import header_store
 from localspec.hub.client import Hub
 from tests.hub.remote_gguf import large_model, small_model, split_model
 from tests.hub.server import FakeHub, Fault
@@ -141,3 +146,91 @@ def test_a_set_with_a_name_that_llama_cpp_refuses_is_refused_before_it_is_downlo
     server.add_files("o/r", {f"m-Q8_0-{number:05}-of-00002.GGUF": body for number, body in enumerate(parts, 1)})
     with pytest.raises(ModelFileError, match=r"does not end in -00001-of-00002\.gguf"):
         hub.header(hub.models("o/r")[0])
+
+
+# --- what was read before ---------------------------------------------------------------------------------------------
+
+
+def test_a_header_is_transferred_once(server: FakeHub, hub_at: Callable[..., Hub]) -> None:
+    parts = split_model(3)
+    server.add_files("o/r", {f"m-Q8_0-{number:05}-of-00003.gguf": body for number, body in enumerate(parts, 1)})
+    server.add("o/s", **{"m-Q8_0_gguf": large_model(n_tokens=50_000, n_merges=100_000)})
+    for repo in ("o/r", "o/s"):
+        first = hub_at()
+        (model,) = first.models(repo)
+        assert first.known_header(model) is None
+        found = first.header(model)
+        n_before, n_asked = n_sent(server), len(server.asked("storage"))
+        second = hub_at()
+        again = second.header(second.models(repo)[0])
+        assert (again.n_bytes_read, n_sent(server), len(server.asked("storage"))) == (0, n_before, n_asked)
+        assert again.header == replace(found.header, metadata=again.header.metadata)
+        assert set(again.header.metadata) == set(found.header.metadata)
+        known = second.known_header(model)
+        assert known is not None
+        assert known == replace(again.header, metadata=known.metadata)
+    tokens, tokens_again = (each.header.strings("tokenizer.ggml.tokens") for each in (found, again))
+    assert tokens is not None
+    assert tokens_again is not None
+    assert (len(tokens), tokens.first_difference(tokens_again)) == (len(tokens_again), None)
+
+
+def test_another_file_of_that_name_is_transferred(server: FakeHub, hub_at: Callable[..., Hub]) -> None:
+    server.add("o/r", **{"m-Q8_0_gguf": small_model(["a", "b", "c"])})
+    hub_at().header(hub_at().models("o/r")[0])
+    server.add("o/r", **{"m-Q8_0_gguf": small_model(["a", "b", "d"])})  # of the same size
+    found = hub_at().header(hub_at().models("o/r")[0])
+    assert found.n_bytes_read > 0
+    assert list(found.header.strings("tokenizer.ggml.tokens") or ()) == ["a", "b", "d"]
+
+
+def test_damage_in_what_is_kept_costs_a_transfer_and_nothing_else(
+    server: FakeHub, hub_at: Callable[..., Hub], tmp_path: Path
+) -> None:
+    server.add("o/r", **{"m-Q8_0_gguf": small_model(TOKENS)})
+    hub_at().header(hub_at().models("o/r")[0])
+    (kept,) = (tmp_path / "localspec" / "cache" / "remote-headers").iterdir()
+    good = kept.read_bytes()
+    for content in (
+        b"",
+        good[: len(good) // 2],
+        good[:40] + b"\xff" + good[41:],
+        bytes(32) + good[32:],
+        good[:32] + b"x" * 100,
+    ):
+        kept.write_bytes(content)
+        assert hub_at().header(hub_at().models("o/r")[0]).n_bytes_read > 0
+        assert kept.read_bytes() == good
+    kept.unlink()
+    os.mkfifo(kept)
+    assert hub_at().header(hub_at().models("o/r")[0]).n_bytes_read > 0
+
+
+def test_the_folder_of_headers_is_bounded(
+    server: FakeHub, hub_at: Callable[..., Hub], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "localspec" / "cache" / "remote-headers"
+    names = [f"o/r{number}" for number in range(6)]
+    for number, repo in enumerate(names):
+        server.add(repo, **{"m-Q8_0_gguf": small_model([f"{number}-{random.Random(number).randbytes(2000).hex()}"])})
+    hub = hub_at()
+    hub.header(hub.models(names[0])[0])
+    (first,) = folder.iterdir()
+    monkeypatch.setattr(header_store, "MAX_BYTES", 3 * first.stat().st_size + 100)
+    for repo in names[1:]:
+        os.utime(first, (time.time() + 10, time.time() + 10))  # it was used in between
+        hub.header(hub.models(repo)[0])
+    assert len(list(folder.iterdir())) == 3
+    assert hub.header(hub.models(names[0])[0]).n_bytes_read == 0
+    assert hub.header(hub.models(names[-1])[0]).n_bytes_read == 0
+    assert hub.header(hub.models(names[1])[0]).n_bytes_read > 0
+
+
+def test_headers_that_cannot_be_kept_are_read_all_the_same(
+    server: FakeHub, hub_at: Callable[..., Hub], tmp_path: Path
+) -> None:
+    (tmp_path / "localspec").mkdir()
+    (tmp_path / "localspec" / "cache").write_bytes(b"a file where the folder belongs")
+    server.add("o/r", **{"m-Q8_0_gguf": small_model(TOKENS)})
+    for _ in range(2):
+        assert hub_at().header(hub_at().models("o/r")[0]).n_bytes_read > 0

@@ -92,3 +92,31 @@ def test_what_is_only_incomplete_can_be_let_pass(
     if not is_incomplete:
         with pytest.raises(UnsupportedModelError, match=problem.what):
             refuse_unless_generative(header, incomplete_ok=True)
+
+
+@pytest.mark.parametrize(("pooling", "runs"), [(1, True), (2, False), (3, True), (4, False)])
+def test_a_decoder_for_embeddings_can_be_let_pass(tmp_path: Path, pooling: int, runs: bool) -> None:
+    header = model(tmp_path, number("llama.pooling_type", pooling))
+    with pytest.raises(UnsupportedModelError, match="embedding model"):
+        refuse_unless_generative(header)
+    if runs:
+        refuse_unless_generative(header, embedding_ok=True)
+    else:
+        with pytest.raises(UnsupportedModelError, match="embedding model"):
+            refuse_unless_generative(header, embedding_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("extra", "options"),
+    [
+        ([flag("llama.attention.causal", False), number("llama.pooling_type", 3)], {}),
+        ([number("llama.pooling_type", 3)], {"tokens": None}),
+        ([number("llama.pooling_type", 3)], {"tensors": False}),
+        ([number("nomic-bert.pooling_type", 1)], {"architecture": "nomic-bert"}),
+    ],
+)
+def test_encoders_and_halves_of_models_do_not_pass_for_embeddings(
+    tmp_path: Path, extra: list[bytes], options: dict
+) -> None:
+    with pytest.raises(UnsupportedModelError):
+        refuse_unless_generative(model(tmp_path, *extra, **options), embedding_ok=True)

@@ -143,6 +143,7 @@ def server(folder: Path) -> Iterator[FakeHub]:
 
 @pytest.fixture
 def hub(server: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "localspec"))
     for variable in ("HF_HUB_OFFLINE", "HF_TOKEN"):
         monkeypatch.delenv(variable, raising=False)
     return Hub(endpoint=server.endpoint, token=None, offline=False, cache_dir=tmp_path / "cache")

@@ -23,8 +23,9 @@ from localspec.pairing import surroundings
 from localspec.pairing.chosen import ChosenPair
 from localspec.pairing.downloads import DownloadState
 from localspec.pairing.drafts import DraftOption, Place, judge
+from localspec.pairing.fit import Fit
 from localspec.pairing.service import PairService
-from localspec.pairing.targets import Fit, TargetEntry
+from localspec.pairing.targets import TargetEntry
 from localspec.pairing.traffic import Bandwidths
 from tests.hub.server import FakeHub, Fault, Padded
 from tests.memory.shape_models import dense
@@ -266,7 +267,7 @@ def test_a_remote_target_is_planned_from_its_header_alone_and_loaded_when_it_was
     assert sum(world.server.n_sent.values()) < 2 << 20
     service.downloads.start(form.remote)
     path = _fetched(service, "acme/Big-GGUF:Q8_0")
-    spec = service.spec(chosen, {"acme/Big-GGUF:Q8_0": path})
+    spec = service.ready(chosen, {"acme/Big-GGUF:Q8_0": path}).spec
     assert spec.target == ModelSpec(path)
     assert spec.n_ctx == 8192
     again = service.choose(entry, form.remote, spec)
@@ -330,7 +331,7 @@ def test_a_target_that_fits_the_card_in_part_is_loaded_and_saved_with_its_layers
     (entry,) = service.local(None).entries
     assert entry.fit is Fit.PARTLY
     chosen = ChosenPair(service.choose(entry, None, None), None)
-    spec = service.spec(chosen, {})
+    spec = service.ready(chosen, {}).spec
     assert 0 < spec.target.n_gpu_layers < 29
     service.save("mine", chosen, replace_existing=False)
     saved = load_settings(world.config, {}, {}).pairs["mine"]
@@ -342,7 +343,7 @@ def test_a_target_that_fits_the_card_in_part_is_loaded_and_saved_with_its_layers
 def test_what_the_user_has_set_goes_before_the_plan(world: World) -> None:
     world.put("big")
     service = world.service(ctx=2048, kv_type="q8_0", threads=3)
-    spec = service.spec(ChosenPair(service.choose(service.local(None).entries[0], None, None), None), {})
+    spec = service.ready(ChosenPair(service.choose(service.local(None).entries[0], None, None), None), {}).spec
     assert (spec.n_ctx, spec.target.kv_type, spec.n_threads) == (2048, KvType.Q8_0, 3)
 
 
@@ -352,7 +353,7 @@ def test_for_the_loaded_target_only_the_draft_changes(world: World) -> None:
     service = world.service()
     target = service.choose(entry_of(service.local(loaded).entries, "big"), None, loaded)
     found, _ = drafts(service, target)
-    spec = service.spec(ChosenPair(target, found[0]), {})
+    spec = service.ready(ChosenPair(target, found[0]), {}).spec
     assert spec == replace(loaded, name="big", draft=ModelSpec(small))
 
 
