@@ -18,6 +18,7 @@ from localspec.engine.questions import (
     Render,
     Tokenize,
 )
+from localspec.engine.requests import Prompt, RawPrompt
 from localspec.engine.scheduler import Scheduler
 from localspec.errors import EngineError, LocalspecError, UnsupportedModelError, UsageError
 from localspec.llama.embedder import Embedder
@@ -71,8 +72,14 @@ class Answers:
             )
         if self._embedder is None:
             self._embedder = Embedder(model, n_ctx=context.n_ctx, n_threads=context.n_threads)
-        texts = [self._encoder.encode(prompt) for prompt in question.prompts]
+        texts = [self._text_tokens(self._embedder, prompt) for prompt in question.prompts]
         return tuple(Embedding(tuple(self._embedder.embed(text).tolist()), len(text)) for text in texts)
+
+    def _text_tokens(self, embedder: Embedder, prompt: Prompt) -> list[int]:
+        # A prompt is to be continued, a text to embed is complete: it keeps the EOS that its tokenizer closes it with.
+        if isinstance(prompt, RawPrompt):
+            return embedder.tokenize(prompt.text, parse_special=prompt.parse_special)
+        return self._encoder.encode(prompt)
 
 
 def _bytes_of(model: Model, tokens: tuple[int, ...]) -> bytes:

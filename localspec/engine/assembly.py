@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 
@@ -13,6 +14,7 @@ from localspec.engine.requests import MAX_NUM_SPECULATIVE_TOKENS, GenerateReques
 from localspec.engine.sequence import ActiveSequence
 from localspec.engine.slots import Slot
 from localspec.llama.draft_model import DraftModelDrafter
+from localspec.llama.model import Model
 from localspec.llama.sampler import SamplerChain
 from localspec.llama.sampling_params import SamplingParams
 from localspec.llama.sequence_cache import SequenceCache
@@ -78,7 +80,7 @@ class Assembly:
                 sampler=sampler,
                 speculation=speculation,
                 rng=rng,
-                token_bytes=target.token_bytes,
+                token_bytes=_token_bytes(target, request.shown_tokens),
                 ends_generation=is_end,
                 max_draft=self._max_draft(),
                 metrics=admitted.metrics,
@@ -142,3 +144,10 @@ class Assembly:
         """The longest draft that the target can take back."""
         most = self._pair.target.max_rollback
         return MAX_NUM_SPECULATIVE_TOKENS if most is None else min(most, MAX_NUM_SPECULATIVE_TOKENS)
+
+
+def _token_bytes(model: Model, shown: Sequence[str]) -> Callable[[int], bytes]:
+    """The text of tokens in a reply, where these control tokens have one."""
+    written = (model.tokenize(text, add_special=False, parse_special=True) for text in shown)
+    shown_ids = {tokens[0] for tokens in written if len(tokens) == 1}
+    return lambda token: model.token_bytes(token, special=token in shown_ids)

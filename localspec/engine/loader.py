@@ -25,6 +25,7 @@ from localspec.models.compat import require_compatible
 from localspec.models.generative import refuse_unless_generative
 from localspec.models.gguf import GgufHeader, read_header
 from localspec.models.split import read_model
+from localspec.quantities import memory_size
 from localspec.speculative.evidence import Agreement
 from localspec.speculative.pass_times import PassTimes
 
@@ -224,7 +225,7 @@ def _refuse_impossible_cache(spec: ModelSpec, header: GgufHeader, n_ctx: int) ->
     needed, available = least_kv_bytes(header, n_ctx, spec.kv_type), host_memory().free_bytes
     if needed > available:
         raise DoesNotFitError(
-            f"A context of {n_ctx} tokens for {spec.path.name} needs at least {needed / 2**30:.1f} GiB of memory "
-            f"({spec.kv_type} cache); {available / 2**30:.1f} GiB are available.",
+            f"A context of {n_ctx} tokens for {spec.path.name} needs at least {memory_size(needed)} of memory "
+            f"({spec.kv_type} cache); {memory_size(available)} are available.",
             hint="Give a smaller --ctx, or a smaller cache type with --kv-type q8_0.",
         )

@@ -60,7 +60,7 @@ class PromptEncoder:
         tokens: list[int] = []
         for i, part in enumerate(prompt.parts):
             if isinstance(part, str):
-                tokens += self._model.tokenize(part, add_special=i == 0, parse_special=True)
+                tokens += self._tokenize(part, add_special=i == 0, parse_special=True)
             elif 0 <= part < self._model.n_vocab:
                 tokens.append(part)
             else:
@@ -86,10 +86,10 @@ class PromptEncoder:
             n_reply=n_reply,
         )
 
-    def _tokenize(self, text: str, *, parse_special: bool) -> list[int]:
-        tokens = self._model.tokenize(text, add_special=True, parse_special=parse_special)
+    def _tokenize(self, text: str, *, parse_special: bool, add_special: bool = True) -> list[int]:
+        tokens = self._model.tokenize(text, add_special=add_special, parse_special=parse_special)
         # Some tokenizers close every text with EOS; a prompt is to be continued.
-        if self._model.adds_eos and tokens and tokens[-1] == self._model.eos:
+        if add_special and self._model.adds_eos and tokens and tokens[-1] == self._model.eos:
             tokens.pop()
         return tokens
 

@@ -16,7 +16,7 @@ from localspec.errors import LocalspecError
 
 @dataclass(frozen=True, slots=True)
 class Tokenize:
-    """The tokens of a text; `add_special`: with what the model wants around it; `parse_special`: special tokens count."""
+    """A text's tokens. `add_special`: with what the model wants around it; `parse_special`: special tokens count."""
 
     text: str
     add_special: bool = False

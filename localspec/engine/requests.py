@@ -149,7 +149,8 @@ class GenerateRequest:
     `num_speculative_tokens` is the most that is drafted at once; None: what suits the source, see `ceiling`. With
     `fixed_length` every draft has that length, whatever it brings. `n_logprobs`: tell the log-probability of each
     token, and of so many of the likeliest in its place; None: none. `ignores_end`: the model cannot end the reply.
-    `reuses_cache` False: the prompt is read anew.
+    `reuses_cache` False: the prompt is read anew. `shown_tokens`: texts of control tokens, such as "[TOOL_CALLS]", that
+    belong to the reply's text where the model writes them; other control tokens have no text.
 
     Raises:
         UsageError: a number is out of range, or `auto` with a fixed length.
@@ -166,6 +167,7 @@ class GenerateRequest:
     line_limits: LineLimits | None = None
     ignores_end: bool = False
     reuses_cache: bool = True
+    shown_tokens: tuple[str, ...] = ()
     request_id: str = field(default_factory=lambda: f"r{next(_request_numbers)}")
 
     def __post_init__(self) -> None:

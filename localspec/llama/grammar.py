@@ -1,8 +1,8 @@
-"""Grammars of replies: GBNF, or a JSON schema turned into it, as a native sampler that rejects what does not fit."""
+"""The grammar of a request, its own or one made of JSON schemas, as native samplers that reject what does not fit."""
 
 from __future__ import annotations
 
-import json
+import ctypes
 from typing import Any, Final
 
 import llama_cpp
@@ -11,28 +11,55 @@ from localspec.errors import UsageError
 from localspec.llama import log
 from localspec.llama.model import Model
 from localspec.llama.sampling_params import SamplingParams
+from localspec.llama.schema_grammar import PRIMITIVES, schema_rules
 
 _MAX_GRAMMAR_BYTES: Final = 1 << 20
 
 
-def grammar_sampler(model: Model, params: SamplingParams) -> Any:
-    """The native sampler of the request's grammar, the caller's to free; None where the request has none.
+def grammar_source(params: SamplingParams) -> str | None:
+    """The GBNF of the request's grammar or JSON schema, with the rules of all its schemas; None where it has none.
 
     Raises:
-        UsageError: the grammar or JSON schema is not valid.
+        UsageError: it is empty, too long or has a NUL; a schema cannot be turned into rules, and the message names it.
     """
-    source = params.grammar if params.json_schema is None else json_schema_grammar(params.json_schema)
-    if source is None:
+    if params.json_schema is not None:
+        source = schema_rules("root", params.json_schema, "The JSON schema") + PRIMITIVES
+    elif params.grammar is None:
         return None
+    elif not params.grammar.strip():
+        raise UsageError("The grammar is empty.", hint="Leave it out, or write a rule named root.")
+    elif params.grammar_schemas:
+        schemas = params.grammar_schemas
+        rules = (schema_rules(each.rule, each.schema, f"The JSON schema of {each.owner}") for each in schemas)
+        source = "\n".join([params.grammar, *rules, PRIMITIVES])
+    else:
+        source = params.grammar
     if len(source) > _MAX_GRAMMAR_BYTES:
         raise UsageError(f"The grammar has {len(source)} characters; at most {_MAX_GRAMMAR_BYTES} are read.")
     if "\0" in source:
         raise UsageError("The grammar contains a NUL character.", hint="Write it as \\x00.")
-    if not source.strip():
-        raise UsageError("The grammar is empty.", hint="Leave it out, or write a rule named root.")
+    return source
+
+
+def grammar_sampler(model: Model, source: str, *, n_skipped_bytes: int | None = None) -> Any:
+    """A native sampler of the grammar, the caller's to free.
+
+    With `n_skipped_bytes` it sleeps until the first token is accepted, and sees the bytes of that token after so many.
+
+    Raises:
+        UsageError: the grammar is not valid.
+    """
+    grammar = source.encode("utf-8", "replace")
     # The parser explains itself on stderr, not in the log.
     with log.captured_errors() as errors, log.captured_stderr() as stderr:
-        handle = llama_cpp.llama_sampler_init_grammar(model.vocab_handle, source.encode("utf-8", "replace"), b"root")
+        if n_skipped_bytes is None:
+            handle = llama_cpp.llama_sampler_init_grammar(model.vocab_handle, grammar, b"root")
+        else:
+            skipped = f"[\\s\\S]{{{n_skipped_bytes}}}" if n_skipped_bytes else ""
+            patterns = (ctypes.c_char_p * 1)(f"{skipped}([\\s\\S])".encode())
+            handle = llama_cpp.llama_sampler_init_grammar_lazy_patterns(
+                model.vocab_handle, grammar, b"root", patterns, 1, None, 0
+            )
     if not handle:
         first_line = next((line for line in stderr if line.strip()), "").removeprefix("parse: error parsing grammar: ")
         raise UsageError(
@@ -40,26 +67,3 @@ def grammar_sampler(model: Model, params: SamplingParams) -> Any:
             hint="GBNF needs a rule named root; see grammars/README.md of llama.cpp.",
         )
     return handle
-
-
-def json_schema_grammar(schema: str) -> str:
-    """The GBNF grammar of the JSON texts that a schema allows, by llama-cpp-python's converter.
-
-    Raises:
-        UsageError: the schema is not JSON, or uses something that the converter does not know.
-    """
-    from llama_cpp.llama_grammar import json_schema_to_gbnf
-
-    try:
-        parsed = json.loads(schema)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"The JSON schema is not JSON: {error}.") from error
-    if not isinstance(parsed, dict):
-        raise UsageError(f"The JSON schema is {type(parsed).__name__}; it must be an object.")
-    try:
-        return str(json_schema_to_gbnf(schema))
-    except Exception as error:
-        raise UsageError(
-            f"The JSON schema cannot be turned into a grammar: {str(error) or type(error).__name__}.",
-            hint="Use types, properties, enum, const, items, anyOf, oneOf and local $ref.",
-        ) from error

@@ -121,7 +121,7 @@ class Model:
     @property
     def n_embd(self) -> int:
         """Numbers in the vector that stands for a token."""
-        return int(llama_cpp.llama_model_n_embd(self.handle))
+        return int(llama_cpp.llama_model_n_embd_out(self.handle))
 
     @property
     def generates(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 import llama_cpp
 import numpy as np
@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from localspec.errors import EngineError, UsageError
 from localspec.llama import transforms
 from localspec.llama.candidates import Candidates
-from localspec.llama.grammar import grammar_sampler
 from localspec.llama.model import Model
+from localspec.llama.reply_grammar import ReplyGrammar
 from localspec.llama.sampling_params import SamplingParams
 from localspec.llama.shortlist import Shortlist
 from localspec.speculative.distribution import TokenDistribution
@@ -28,6 +28,13 @@ from localspec.speculative.distribution import TokenDistribution
 # A grammar is asked about so many of the likeliest tokens first: about all of them takes milliseconds.
 _N_FOR_GRAMMAR: Final = 128
 _NOT_NUMBERS: Final = "its logits are not numbers, or a logit bias forbids every token"
+
+
+class _Search(NamedTuple):
+    """What finds the likeliest tokens, and how many of them the chain looks at; 0: it looks at all tokens."""
+
+    shortlist: Shortlist
+    n_reached: int
 
 
 class SamplerChain:
@@ -49,18 +56,20 @@ class SamplerChain:
         self._remembered: deque[int] = deque(maxlen=transforms.memory(params, n_ctx))
         self._candidates = Candidates(self._n_vocab)
         self._chain: Any = None
-        self._grammar: Any = None
+        self._grammar: ReplyGrammar | None = None
         try:
-            self._grammar = grammar_sampler(model, params)
+            self._grammar = ReplyGrammar.of(model, params)
             self._chain = transforms.native_chain(model, params, n_ctx=n_ctx, seed=seed)
-            self._shortlist, self._n_reached = self._make_shortlist()
         except BaseException:
             self.close()
             raise
-        self._is_argmax = params.greedy and transforms.keeps_largest(params) and not self.has_state
-        # Rows are copied where something is written into them, or where the shortlist wants them longer.
-        is_copied = self.has_state or len(self._biases) > 0 or self._shortlist.n_padded > self._n_vocab
-        self._copy = np.full(self._shortlist.n_padded, -np.inf, np.float32) if is_copied else None
+        self._is_argmax = params.greedy and transforms.keeps_largest(params) and not self._remembers
+        self._free_search = self._search_for(restricted=False)
+        self._bound_search = self._search_for(restricted=True) if self._grammar is not None else self._free_search
+        n_padded = max(self._free_search.shortlist.n_padded, self._bound_search.shortlist.n_padded)
+        # Rows are copied where something is written into them, or where a shortlist wants them longer.
+        is_copied = self._remembers or len(self._biases) > 0 or n_padded > self._n_vocab
+        self._copy = np.full(n_padded, -np.inf, np.float32) if is_copied else None
 
     def __enter__(self) -> Self:
         return self
@@ -70,11 +79,11 @@ class SamplerChain:
 
     def close(self) -> None:
         """Free the native samplers. Repeated calls do nothing."""
-        for name in ("_chain", "_grammar"):
-            handle = getattr(self, name)
-            setattr(self, name, None)
-            if handle is not None:
-                llama_cpp.llama_sampler_free(handle)
+        chain, self._chain = self._chain, None
+        if chain is not None:
+            llama_cpp.llama_sampler_free(chain)
+        if self._grammar is not None:
+            self._grammar.close()
 
     @property
     def has_state(self) -> bool:
@@ -116,16 +125,24 @@ class SamplerChain:
         How sure a model is of its greedy choice, which the one-hot distribution does not tell. A feature for choosing
         draft lengths and part of no law: see `Shortlist.top_probability` for what it leaves out.
         """
-        return self._shortlist.top_probability(self._row(logits))
+        return self._search.shortlist.top_probability(self._row(logits))
 
-    def _make_shortlist(self) -> tuple[Shortlist, int]:
-        """What finds the likeliest tokens, and how many of them the chain looks at; 0: it looks at all tokens."""
+    @property
+    def _restriction(self) -> Any:
+        """The native grammar that restricts the next token; None where there is none or it sleeps."""
+        return None if self._grammar is None else self._grammar.handle
+
+    @property
+    def _search(self) -> _Search:
+        return self._free_search if self._restriction is None else self._bound_search
+
+    def _search_for(self, *, restricted: bool) -> _Search:
         k, slack, lead = transforms.reach(self._params)
-        if not Shortlist.suits(self._n_vocab, k) or (slack and self._grammar is not None):
-            return Shortlist(self._n_vocab), 0
-        if self._grammar is not None:
-            return Shortlist(self._n_vocab, max(k, min(_N_FOR_GRAMMAR, self._n_vocab // 2))), k
-        return Shortlist(self._n_vocab, k, slack=slack, lead=math.inf if self._remembers else lead), k
+        if not Shortlist.suits(self._n_vocab, k) or (slack and restricted):
+            return _Search(Shortlist(self._n_vocab), 0)
+        if restricted:
+            return _Search(Shortlist(self._n_vocab, max(k, min(_N_FOR_GRAMMAR, self._n_vocab // 2))), k)
+        return _Search(Shortlist(self._n_vocab, k, slack=slack, lead=math.inf if self._remembers else lead), k)
 
     def _row(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
         """The row with its biases, long enough for the shortlist."""
@@ -139,20 +156,21 @@ class SamplerChain:
 
     def _write(self, row: NDArray[np.float32]) -> int:
         """Put the tokens that the chain may keep into the candidates; returns how many."""
-        n = self._write_likely(row) if self._n_reached else 0
+        n = self._write_likely(row) if self._search.n_reached else 0
         return n or self._write_all(row)
 
     def _write_likely(self, row: NDArray[np.float32]) -> int:
         """The likeliest, and those that penalties may move; 0 where the grammar leaves too few of them."""
+        search = self._search
         if not self.has_state:
-            return self._candidates.write(*self._shortlist.find(row))
+            return self._candidates.write(*search.shortlist.find(row))
         moved, moved_logits = self._lifted(row)
-        n_likely = self._candidates.write(*self._shortlist.find(row))
+        n_likely = self._candidates.write(*search.shortlist.find(row))
         n = self._candidates.write(moved, moved_logits, n_likely)
-        if self._grammar is not None and n:
+        if self._restriction is not None and n:
             allowed = self._allowed(n)
             # Any other token is behind those that were found.
-            is_enough = np.count_nonzero(allowed[:n_likely]) >= self._n_reached
+            is_enough = np.count_nonzero(allowed[:n_likely]) >= search.n_reached
             n = self._candidates.keep(allowed) if is_enough else 0
         if not n:
             row[moved] = moved_logits
@@ -165,7 +183,7 @@ class SamplerChain:
             raise ValueError(_NOT_NUMBERS)
         ids = np.flatnonzero(possible)
         n = self._candidates.write(ids, row[ids])
-        if self._grammar is not None:
+        if self._restriction is not None:
             n = self._candidates.keep(self._allowed(n))
         if not n:
             raise EngineError(
@@ -179,7 +197,7 @@ class SamplerChain:
 
         It marks the others with minus infinity, which some of the samplers after it take for a number.
         """
-        _, logits = self._candidates.apply(self._grammar, n)
+        _, logits = self._candidates.apply(self._restriction, n)
         return logits > -np.inf
 
     def _lifted(self, row: NDArray[np.float32]) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
@@ -196,7 +214,7 @@ class SamplerChain:
     def accept(self, token: int) -> None:
         """Advance the state over a committed token."""
         if self._grammar is not None:
-            llama_cpp.llama_sampler_accept(self._grammar, token)
+            self._grammar.accept(token)
         if self._remembers:
             self._remembered.append(token)
             llama_cpp.llama_sampler_accept(self._chain, token)
@@ -213,8 +231,8 @@ class SamplerChain:
         if self._remembers:
             self._remembered = other._remembered.copy()
             llama_cpp.llama_sampler_copy(other._chain, self._chain)
-        if self._grammar is not None:
-            llama_cpp.llama_sampler_copy(other._grammar, self._grammar)
+        if self._grammar is not None and other._grammar is not None:
+            self._grammar.copy_from(other._grammar)
 
 
 def _argmax(row: NDArray[np.float32]) -> int:

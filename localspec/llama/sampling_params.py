@@ -50,8 +50,9 @@ class SamplingParams:
     `repeat_last_n` and `dry_penalty_last_n` of -1 mean the whole context. `seed` None draws a fresh one.
 
     `grammar_schemas` are rules that the grammar refers to and that are made of JSON schemas. With `grammar_triggers`,
-    Python's regular expressions, the grammar sleeps until the reply so far ends with a match of one of them: what it has
-    to match begins at the expression's first group, and what the match has of it must be a beginning of what it allows.
+    Python's regular expressions, the grammar sleeps until the reply so far ends with a match of one of them: what it
+    must match begins at the expression's first group, and what the match has of it must be a beginning of what it
+    allows.
     `grammar_passes_over`: opening and closing text of a passage at the reply's start (no opening: the reply starts
     within it) in which no trigger is looked for; the reply begins after it, as far as triggers are concerned.
 
