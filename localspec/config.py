@@ -14,6 +14,9 @@ system = "Answer briefly."
 
 [sampling]
 temperature = 0.7                    # also LOCALSPEC_SAMPLING_TEMPERATURE
+
+[serve]
+port = 8081                          # also LOCALSPEC_SERVE_PORT
 """
 
 from __future__ import annotations
@@ -34,10 +37,13 @@ from localspec.paths import HOME_VARIABLE
 from localspec.printable import shown_value
 
 __all__ = [
+    "API_KEY_VARIABLE",
     "CHOSEN_TOGETHER",
+    "ENDPOINT_KEY_VARIABLE",
     "ChatSettings",
     "PairEntry",
     "SamplingSettings",
+    "ServeSettings",
     "Settings",
     "TunedSettings",
     "left_to",
@@ -45,6 +51,10 @@ __all__ = [
 ]
 
 ENVIRONMENT_PREFIX: Final = "LOCALSPEC_"
+# Secrets with the same prefix, and no settings: files are shared, and settings are shown in messages.
+API_KEY_VARIABLE: Final = "LOCALSPEC_API_KEY"  # of our own endpoint
+ENDPOINT_KEY_VARIABLE: Final = "LOCALSPEC_ENDPOINT_KEY"  # of somebody else's
+_NO_SETTINGS: Final = frozenset({HOME_VARIABLE, API_KEY_VARIABLE, ENDPOINT_KEY_VARIABLE})
 _MAX_FILE_BYTES: Final = 4 << 20
 # A model on the Hub or in models.toml, as in models/references.py.
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.-]*)?(?::[A-Za-z0-9_-]+)?")
@@ -75,6 +85,11 @@ def _from_list(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
+def _from_list_or_commas(value: object) -> object:
+    """The same, of what the environment can only say in one text."""
+    return tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else _from_list(value)
+
+
 # Spelled out, since settings lie below the layers that define them; tests hold them to the originals.
 _Mode = Literal["auto", "draft", "lookup", "plain"]
 _KvType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
@@ -85,6 +100,8 @@ _Threads = Annotated[int, Field(ge=1, le=512)]
 _GpuLayers = Annotated[int, Field(ge=-1, le=2**31 - 1)]
 _ModelPath = Annotated[Path, BeforeValidator(_model_path)]
 _Model = Annotated[Path | str, BeforeValidator(_model)]
+_Text = Annotated[str, Field(min_length=1, max_length=200)]
+_Texts = Annotated[tuple[_Text, ...], BeforeValidator(_from_list_or_commas)]
 
 
 class _Section(BaseModel):
@@ -143,6 +160,21 @@ class SamplingSettings(_Section):
         return self.model_dump(exclude_none=True)
 
 
+class ServeSettings(_Section):
+    """What `localspec serve` is told. `alias` None: the model's own name. `timeout`: seconds a request, 0 for none."""
+
+    host: _Text = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 8080
+    parallel: Annotated[int, Field(ge=1, le=64)] = 4
+    queue: Annotated[int, Field(ge=0, le=4096)] = 64
+    alias: _Text | None = None
+    timeout: Annotated[float, Field(ge=0, le=604800)] = 600
+    acceptance_threshold: Annotated[float, Field(ge=0, le=1)] = 0.55
+    cors_origins: _Texts = ()
+    allowed_hosts: _Texts = ()
+    api_key_file: _ModelPath | None = None
+
+
 class Settings(_Section):
     """Everything that can be set.
 
@@ -169,6 +201,7 @@ class Settings(_Section):
     models_dir: _ModelPath | None = None
     chat: ChatSettings = ChatSettings()
     sampling: SamplingSettings = SamplingSettings()
+    serve: ServeSettings = ServeSettings()
 
 
 class TunedSettings(_Section):
@@ -204,13 +237,12 @@ def load_settings(
     flags: Mapping[str, object],
     *,
     pair: str | None = None,
-    tuned: TunedSettings | None = None,
 ) -> Settings:
     """Merge the layers; a later one wins, key by key. What the entry of `pair` says goes before the rest of the file.
 
     `file` None: there is none. Of `environ` only names with the prefix LOCALSPEC_ count, and empty values do not.
-    `flags` go by the names of the settings ("ctx", "temperature" ...); None means: not given. `tuned` lies below all of
-    them. `model_fields_set` of the result names what was set in some layer.
+    `flags` go by the names of the settings ("ctx", "temperature" ...); None means: not given. `model_fields_set` of the
+    result names what was set in some layer; what was tuned lies below all of them (`left_to`).
 
     Raises:
         ConfigError: a layer cannot be read, or holds an unknown key or a value that cannot be used, or two values
@@ -223,15 +255,15 @@ def load_settings(
         _merge(merged, {key: value for key, value in entry.items() if key in Settings.model_fields})
     _merge(merged, _checked(_from_environment(environ), "", _variable, strict=False))
     _merge(merged, _checked(_from_flags(flags), "", _flag))
-    settings = Settings.model_validate(left_to(tuned, merged) | merged)
+    settings = Settings.model_validate(merged)
     if problem := _contradiction(settings):
         raise ConfigError(problem[0], hint=problem[1])
     return settings
 
 
-def left_to(tuned: TunedSettings | None, said: Collection[str]) -> dict[str, Any]:
+def left_to(tuned: TunedSettings, said: Collection[str]) -> dict[str, Any]:
     """The tuned settings that take effect for a user who has set those named in `said`."""
-    layer = {} if tuned is None else {key: value for key, value in tuned.model_dump().items() if key not in said}
+    layer = {key: value for key, value in tuned.model_dump().items() if key not in said}
     for group in CHOSEN_TOGETHER:
         if not group.isdisjoint(said):
             layer = {key: value for key, value in layer.items() if key not in group}
@@ -307,7 +339,7 @@ def _unknown(setting: str, name: str, known: Sequence[str]) -> ConfigError:
 
 
 def _known_keys(section: Sequence[str]) -> list[str]:
-    models: dict[str, type[BaseModel]] = {"pairs": PairEntry, "chat": ChatSettings, "sampling": SamplingSettings}
+    models: Any = {"pairs": PairEntry, "chat": ChatSettings, "sampling": SamplingSettings, "serve": ServeSettings}
     return list((models[section[0]] if section else Settings).model_fields)
 
 
@@ -339,7 +371,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     settings = {_variable(keys): keys for keys in _settings()}
     layer: dict[str, Any] = {}
     for variable, value in environ.items():
-        if not variable.startswith(ENVIRONMENT_PREFIX) or variable == HOME_VARIABLE or not value:
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in _NO_SETTINGS or not value:
             continue
         if variable not in settings:
             raise _unknown(variable, variable, list(settings))

@@ -20,9 +20,18 @@ code of the command line. All of them survive pickling, since they cross from th
     │   ├── DownloadCancelledError      1   a download was stopped on request
     │   ├── NotOnHubError               3   no such repository, file or quantization
     │   └── HubAccessError              3   a licence to accept, or a token that is missing or wrong
-    └── EngineError                     1   llama.cpp failed while running
-        ├── LoadCancelledError          1   loading was stopped on request
-        └── EngineDiedError             1   its process ended
+    ├── EndpointError                   1   a server that models are used through (--endpoint)
+    │   ├── EndpointUnreachableError    1   it does not answer, or broke off: another attempt may succeed
+    │   ├── EndpointRefusedError        1   it answers with an error
+    │   └── EndpointAnswerError         1   it answers with something that cannot be used
+    ├── EngineError                     1   llama.cpp failed while running
+    │   ├── LoadCancelledError          1   loading was stopped on request
+    │   └── EngineDiedError             1   its process ended
+    └── UnavailableError                1   the endpoint cannot take or finish a request now
+        ├── BusyError                   1   too many requests wait already
+        ├── RequestTimeoutError         1   a request took longer than the endpoint allows
+        ├── StillLoadingError           1   the models are not loaded yet
+        └── ShuttingDownError           1   the endpoint is about to end
 """
 
 from __future__ import annotations
@@ -151,6 +160,26 @@ class HubAccessError(HubError):
     exit_code = 3
 
 
+class EndpointError(LocalspecError):
+    """A server that models are used through failed."""
+
+
+class EndpointUnreachableError(EndpointError):
+    """The server did not answer, or broke off: name, network, TLS, time."""
+
+
+class EndpointRefusedError(EndpointError):
+    """The server answered with an error; `status` is that of HTTP, None where it came in the middle of a reply."""
+
+    def __init__(self, message: str, *, status: int | None, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+
+
+class EndpointAnswerError(EndpointError):
+    """The server answered with something that cannot be used."""
+
+
 class EngineError(LocalspecError):
     """llama.cpp reported a failure while running."""
 
@@ -161,3 +190,27 @@ class LoadCancelledError(EngineError):
 
 class EngineDiedError(EngineError):
     """The engine process ended without being asked to."""
+
+
+class UnavailableError(LocalspecError):
+    """The endpoint cannot take a request now, or cannot finish one."""
+
+
+class BusyError(UnavailableError):
+    """As many requests run and wait as may. `retry_after_s`: when there may be room again."""
+
+    def __init__(self, message: str, *, retry_after_s: float, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after_s = retry_after_s
+
+
+class RequestTimeoutError(UnavailableError):
+    """A request took longer than the endpoint allows."""
+
+
+class StillLoadingError(UnavailableError):
+    """The models are not loaded yet."""
+
+
+class ShuttingDownError(UnavailableError):
+    """The endpoint is about to end."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from localspec import config, paths
-from localspec.config import PairEntry, SamplingSettings, Settings, TunedSettings, load_settings
+from localspec.config import PairEntry, SamplingSettings, Settings, TunedSettings, left_to, load_settings
 from localspec.engine import requests
 from localspec.errors import ConfigError, UsageError
 from localspec.llama import sampling_params
@@ -168,11 +168,15 @@ TUNED = TunedSettings(
 )
 
 
+def with_tuned(settings: Settings) -> Settings:
+    return settings.model_copy(update=left_to(TUNED, settings.model_fields_set))
+
+
 def test_tuned_settings_lie_between_the_defaults_and_all_that_a_user_says(tmp_path: Path) -> None:
     def loaded(text: str = "", environ: dict[str, str] | None = None, **flags: object) -> Settings:
         file = tmp_path / "config.toml"
         file.write_text(text)
-        return load_settings(file, environ or {}, flags, pair="x", tuned=TUNED)
+        return with_tuned(load_settings(file, environ or {}, flags, pair="x"))
 
     assert loaded().model_dump(include=set(TunedSettings.model_fields)) == TUNED.model_dump()
     assert loaded("threads = 1").threads == 1
@@ -184,13 +188,13 @@ def test_tuned_settings_lie_between_the_defaults_and_all_that_a_user_says(tmp_pa
 
 def test_what_a_user_says_takes_along_what_was_tuned_with_it(tmp_path: Path) -> None:
     """A fixed length that was found for draft mode means nothing in auto mode, and is no contradiction either."""
-    by_mode = load_settings(None, {}, {"mode": "auto"}, tuned=TUNED)
+    by_mode = with_tuned(load_settings(None, {}, {"mode": "auto"}))
     assert (by_mode.mode, by_mode.fixed_length, by_mode.num_speculative_tokens) == ("auto", False, None)
-    by_ceiling = load_settings(None, {}, {"num_speculative_tokens": 12}, tuned=TUNED)
+    by_ceiling = with_tuned(load_settings(None, {}, {"num_speculative_tokens": 12}))
     assert (by_ceiling.mode, by_ceiling.fixed_length, by_ceiling.num_speculative_tokens) == ("auto", False, 12)
-    by_length = load_settings(None, {"LOCALSPEC_FIXED_LENGTH": "no"}, {}, tuned=TUNED)
+    by_length = with_tuned(load_settings(None, {"LOCALSPEC_FIXED_LENGTH": "no"}, {}))
     assert (by_length.mode, by_length.num_speculative_tokens, by_length.threads) == ("auto", None, 3)
-    by_ngram = load_settings(None, {}, {"lookup_max_ngram": 3}, tuned=TUNED)
+    by_ngram = with_tuned(load_settings(None, {}, {"lookup_max_ngram": 3}))
     assert (by_ngram.lookup_min_ngram, by_ngram.lookup_max_ngram) == (2, 3)
     assert by_ngram.mode == "draft"
 
@@ -210,8 +214,8 @@ def test_every_tuned_setting_is_a_setting_with_the_same_bounds() -> None:
 
 
 def test_sampling_settings_are_those_of_sampling_params() -> None:
-    of_one_request = {"logit_bias", "grammar", "json_schema"}
     names = {field.name for field in dataclasses.fields(SamplingParams)}
+    of_one_request = {name for name in names if name in {"logit_bias", "json_schema"} or name.startswith("grammar")}
     assert set(SamplingSettings.model_fields) == names - of_one_request
 
 

@@ -67,8 +67,9 @@ _CUT: Final = {"length": "cut at --max-tokens", "context_full": "cut where the c
 
 
 def summary(metrics: RequestMetrics, mode: str, finish_reason: str) -> str:
-    """One line: how fast it went and why."""
-    parts = [f"{metrics.n_tokens} tokens", *filter(None, [_CUT.get(finish_reason)])]
+    """One line: how fast it went and why. `mode` "": a server has replied, which may not tell how many tokens."""
+    n_tokens = f"{metrics.n_tokens} tokens" if metrics.n_tokens or mode else ""
+    parts = list(filter(None, [n_tokens, _CUT.get(finish_reason)]))
     if metrics.tokens_per_second is not None:
         parts.append(f"{metrics.tokens_per_second:.1f} tokens/s")
     if metrics.draft_acceptance_rate is not None:
@@ -79,4 +80,4 @@ def summary(metrics: RequestMetrics, mode: str, finish_reason: str) -> str:
         parts.append(f"{metrics.n_tokens / metrics.n_steps:.2f} tokens/step")
     if metrics.ttft_s is not None:
         parts.append(f"first token after {metrics.ttft_s:.2f} s")
-    return " · ".join([*parts, f"{mode} mode"])
+    return " · ".join([*parts, *([f"{mode} mode"] if mode else [])])

@@ -66,8 +66,3 @@ def run_check(name: str, check: Check) -> list[Finding]:
             )
         )
     return [Finding(each.name, each.state, one_line(each.value), one_line(each.advice)) for each in found]
-
-
-def gib(n_bytes: int) -> str:
-    """A size such as "23.4 GiB"."""
-    return f"{n_bytes / 2**30:.1f} GiB"

@@ -6,12 +6,13 @@ import functools
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from localspec.cli.doctor_findings import Finding, gib, ok, problem, warning
+from localspec.cli.doctor_findings import Finding, ok, problem, warning
 from localspec.errors import EngineError
 from localspec.llama.inspection import Build, inspect_build
 from localspec.memory.apple import has_apple_silicon
 from localspec.memory.devices import machine
 from localspec.memory.processors import cpu_flags
+from localspec.quantities import memory_size
 
 _REQUIREMENT: Final = "'llama-cpp-python>=0.3.36,<0.4'"
 _REINSTALL: Final = f"pip install --force-reinstall --no-cache-dir {_REQUIREMENT}"
@@ -54,7 +55,11 @@ def backend() -> Iterator[Finding]:
     devices = build.devices or ()
     shown = "; ".join(
         f"{device.name}: {device.description}"
-        + (f", {gib(device.free_bytes)} of {gib(device.total_bytes)} free" if device.kind in {"gpu", "igpu"} else "")
+        + (
+            f", {memory_size(device.free_bytes)} of {memory_size(device.total_bytes)} free"
+            if device.kind in {"gpu", "igpu"}
+            else ""
+        )
         for device in devices
     )
     built_for = f"built for {', '.join(build.features) or 'what it does not tell'}"

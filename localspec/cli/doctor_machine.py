@@ -14,11 +14,12 @@ from ctypes.util import find_library
 from pathlib import Path
 from typing import Final
 
-from localspec.cli.doctor_findings import Finding, gib, ok, problem, warning
+from localspec.cli.doctor_findings import Finding, ok, problem, warning
 from localspec.memory.bandwidth import gpu_bandwidths, measured_host_bandwidth, most_tokens_per_s
 from localspec.memory.devices import machine
 from localspec.memory.nvidia import driver_versions, lack, nvml
 from localspec.memory.processors import processors
+from localspec.quantities import memory_size
 
 _LEAST_PYTHON: Final = (3, 11)
 _LITTLE_MEMORY: Final = 2 * 2**30
@@ -49,7 +50,7 @@ def processor() -> Iterator[Finding]:
 def memory() -> Iterator[Finding]:
     """The system's memory, as far as this process may use it."""
     host = machine().host
-    value = f"{gib(host.free_bytes)} of {gib(host.total_bytes)} free"
+    value = f"{memory_size(host.free_bytes)} of {memory_size(host.total_bytes)} free"
     if host.free_bytes < _LITTLE_MEMORY:
         yield warning("memory", value, "Close other programs, or take small models: an 8B model at Q4_K_M needs 6 GiB.")
     else:
@@ -80,7 +81,10 @@ def graphics() -> Iterator[Finding]:
         bandwidth = bandwidths[n] if n < len(bandwidths) else None
         speed = f", {_gb_s(bandwidth)} nominal" if bandwidth is not None else ""
         shared = " (shared with the system)" if here.unified else ""
-        yield ok(f"card {n}", f"{gpu.name}: {gib(gpu.free_bytes)} of {gib(gpu.total_bytes)} free{shared}{speed}")
+        yield ok(
+            f"card {n}",
+            f"{gpu.name}: {memory_size(gpu.free_bytes)} of {memory_size(gpu.total_bytes)} free{shared}{speed}",
+        )
     if here.note and nvml() is not None:
         yield warning("cards", here.note, "See what nvidia-smi says; a card that is lost comes back with a restart.")
 

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Final
 
 from localspec import paths
-from localspec.cli.doctor_findings import Finding, State, gib, ok, problem, warning
+from localspec.cli.doctor_findings import Finding, State, ok, problem, warning
 from localspec.config import load_settings
 from localspec.errors import LocalspecError
 from localspec.hub import settings as hub_settings
 from localspec.models.demo import demo_files
+from localspec.quantities import file_size
 
 _ENOUGH_FOR_MODELS: Final = 5 * 2**30
 _ENOUGH: Final = 100 * 2**20
@@ -126,7 +127,7 @@ def _folder(name: str, folder: Path, enough_bytes: int, otherwise: State) -> Fin
             f"Change its permissions, or choose another place with {paths.HOME_VARIABLE} (for the Hub cache: HF_HOME).",
         )
     free = shutil.disk_usage(present).free
-    value = f"{folder}, {gib(free)} free"
+    value = f"{folder}, {file_size(free)} free"
     if free < enough_bytes:
-        return warning(name, value, f"Make room: it should have {gib(enough_bytes)}.")
+        return warning(name, value, f"Make room: it should have {file_size(enough_bytes)}.")
     return ok(name, value)

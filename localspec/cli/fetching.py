@@ -11,6 +11,7 @@ import typer
 
 from localspec.cli.console import INTERRUPTED, say
 from localspec.printable import one_line, printable
+from localspec.quantities import file_size
 
 if TYPE_CHECKING:
     from localspec.hub.client import Hub
@@ -109,7 +110,7 @@ def judge(hub: Hub, target: Wanted, draft: Wanted) -> Judged:
     for header in (ours, theirs):
         refuse_unless_generative(header, incomplete_ok=True)  # vocabularies alone are judged like models
     verdict = require_compatible(ours, theirs)
-    read = f" ({(n_ours + n_theirs) / 1e6:.1f} MB read for it)" if n_ours + n_theirs else ""
+    read = f" ({file_size(n_ours + n_theirs)} read for it)" if n_ours + n_theirs else ""
     say(f"{one_line(draft.text)} can draft for {one_line(target.text)}: vocabularies {verdict.verdict.value}{read}.")
     for reason in verdict.reasons:
         say(f"  Harmless: {one_line(reason.text)}.")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from localspec.cli.console import INTERRUPTED, LoadProgress, say, say_error, summary
+from localspec.cli.endpoint import EndpointOptions, check_endpoint, remote_engine, sampling_set
 from localspec.cli.option_groups import expand_groups
 from localspec.cli.options import PairOptions, ReplyOptions, SamplingOptions, TunedOptions
 from localspec.engine.requests import ChatPrompt, GenerateRequest, Message, Mode, RawPrompt
@@ -24,10 +25,14 @@ from localspec.errors import LocalspecError, UsageError
 from localspec.printable import printable
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from localspec.config import Settings
     from localspec.engine.client import EngineClient
     from localspec.engine.events import Loaded, RequestEvent, TextSpan
     from localspec.engine.metrics import RequestMetrics
-    from localspec.engine.requests import PairSpec
+    from localspec.engine.requests import PairSpec, SamplingParams
+    from localspec.remote.engine import RemoteEngine
 
 _REQUEST: Final = "The request"
 _MAX_STDIN_BYTES: Final = 16 << 20
@@ -40,6 +45,7 @@ def generate(
     tuned: TunedOptions,
     sampling: SamplingOptions,
     reply: ReplyOptions,
+    endpoint: EndpointOptions,
     prompt: Annotated[
         list[str] | None, typer.Argument(help="The prompt; words are joined. Without it, or where it says -, stdin.")
     ] = None,
@@ -62,49 +68,97 @@ def generate(
 
     Exit codes: 0, 1 the engine failed, 2 usage, 3 model or pair refused, 4 does not fit, 130 interrupted.
     """
-    from localspec.cli.selection import select as select_pair
-    from localspec.engine.client import EngineClient
-
+    check_endpoint(endpoint, pair, tuned, reply)
     text = _prompt_text(prompt)
     if raw and reply.system is not None:
         raise UsageError("--raw and --system contradict each other.", hint="Write the system prompt into the raw text.")
-    # What [chat] says about system prompt and length is for chats.
-    flags = {
-        "mode": reply.mode,
-        "num_speculative_tokens": reply.num_speculative_tokens,
-        "fixed_length": reply.fixed_length,
-    }
-    selection = select_pair(context.obj.config, pair, sampling, flags, uses_profile=not tuned.no_profile)
-    settings, spec = selection.settings, selection.pair
-    mode = Mode(settings.mode)
-    if reply.mode is Mode.DRAFT and spec.draft is None:
-        raise UsageError("--mode draft needs a draft model.", hint="Name one with --draft FILE, or use --mode lookup.")
-    if mode in {Mode.LOOKUP, Mode.PLAIN}:
-        spec = replace(spec, draft=None)  # it would never be used
+    if raw and endpoint.endpoint is not None:
+        raise UsageError("--raw and --endpoint contradict each other: a server is asked by chats.")
+    settings, params, spec, engine, notice = (
+        _with_pair(context.obj.config, pair, tuned, sampling, reply)
+        if endpoint.endpoint is None
+        else _with_server(context.obj.config, sampling, reply, endpoint)
+    )
     request = GenerateRequest(
         prompt=RawPrompt(text) if raw else ChatPrompt(_messages(reply.system, text)),
-        sampling=selection.sampling,
-        mode=mode,
+        sampling=params,
+        mode=Mode(settings.mode),
         num_speculative_tokens=settings.num_speculative_tokens,
         fixed_length=settings.fixed_length,
         max_tokens=reply.max_tokens,
         stop=tuple(stop or ()),
     )
-    if selection.notice:
-        say(selection.notice)
-    with EngineClient() as engine:
-        code = _run(engine, spec, request, as_json=as_json)
+    if notice:
+        say(notice)
+    with engine:
+        code = _run(engine, spec, request, as_json=as_json, is_remote=endpoint.endpoint is not None)
     if code:
         raise typer.Exit(code)
 
 
-def _run(engine: EngineClient, pair: PairSpec, request: GenerateRequest, *, as_json: bool) -> int:
+def _flags(reply: ReplyOptions) -> dict[str, object]:
+    """What [chat] says about system prompt and length is for chats."""
+    return {
+        "mode": reply.mode,
+        "num_speculative_tokens": reply.num_speculative_tokens,
+        "fixed_length": reply.fixed_length,
+    }
+
+
+def _with_pair(
+    config: Path | None, pair: PairOptions, tuned: TunedOptions, sampling: SamplingOptions, reply: ReplyOptions
+) -> tuple[Settings, SamplingParams, PairSpec, EngineClient, str]:
+    from localspec.cli.selection import select
+    from localspec.engine.client import EngineClient
+
+    selection = select(config, pair, sampling, _flags(reply), uses_profile=not tuned.no_profile)
+    settings, spec = selection.settings, selection.pair
+    if reply.mode is Mode.DRAFT and spec.draft is None:
+        raise UsageError("--mode draft needs a draft model.", hint="Name one with --draft FILE, or use --mode lookup.")
+    if Mode(settings.mode) in {Mode.LOOKUP, Mode.PLAIN}:
+        spec = replace(spec, draft=None)  # it would never be used
+    return settings, selection.sampling, spec, EngineClient(), selection.notice
+
+
+def _with_server(
+    config: Path | None, sampling: SamplingOptions, reply: ReplyOptions, endpoint: EndpointOptions
+) -> tuple[Settings, SamplingParams, PairSpec, RemoteEngine, str]:
+    from localspec.cli.selection import select_without_pair
+    from localspec.remote.engine import stand_in
+
+    settings, params = select_without_pair(config, PairOptions(), sampling, _flags(reply))
+    engine, notice = remote_engine(endpoint, os.environ, sampling_set(settings, sampling), reply)
+    settings = settings.model_copy(update={"fixed_length": False})  # no server is asked for that
+    return settings, params, stand_in(engine.endpoint), engine, notice
+
+
+def _run(
+    engine: EngineClient | RemoteEngine, pair: PairSpec, request: GenerateRequest, *, as_json: bool, is_remote: bool
+) -> int:
     loaded = engine.load_and_wait(pair, LoadProgress())
     if loaded.speculation_note:
         say(loaded.speculation_note)
     if not loaded.has_chat_template and isinstance(request.prompt, ChatPrompt):
         say("The model carries no chat template: ChatML is assumed, and the answer may suffer. Or use --raw.")
     answer = _Answer(is_streamed=not as_json)
+    if not _wait_for(answer, engine, request):
+        return INTERRUPTED
+    if as_json:
+        of_server = _known_of_server(answer, request, loaded) if is_remote else {}
+        sys.stdout.write(json.dumps(answer.as_json(request, loaded) | of_server, ensure_ascii=False) + "\n")
+    elif answer.text and not answer.text.endswith("\n") and sys.stdout.isatty():
+        sys.stdout.write("\n")
+    sys.stdout.flush()
+    if answer.metrics is not None:
+        say(summary(answer.metrics, answer.mode if loaded.takes_modes else "", answer.finish_reason))
+    if answer.error is not None:
+        say_error(answer.error)
+        return answer.error.exit_code
+    return INTERRUPTED if answer.interrupted else 0
+
+
+def _wait_for(answer: _Answer, engine: EngineClient | RemoteEngine, request: GenerateRequest) -> bool:
+    """Until the answer is complete; False if the user does not want to wait for that."""
     events: queue.SimpleQueue[RequestEvent | None] = queue.SimpleQueue()
     # Ctrl-C is one more event: it cannot fall between the taking of another one and its printing.
     signal.signal(signal.SIGINT, lambda *_: events.put(None))
@@ -114,21 +168,11 @@ def _run(engine: EngineClient, pair: PairSpec, request: GenerateRequest, *, as_j
         if event is not None:
             answer.take(event)
         elif answer.interrupted:
-            return INTERRUPTED  # a second Ctrl-C does not wait
+            return False  # a second Ctrl-C
         else:
             answer.interrupted = True
             engine.cancel(request.request_id)
-    if as_json:
-        sys.stdout.write(json.dumps(answer.as_json(request, loaded), ensure_ascii=False) + "\n")
-    elif answer.text and not answer.text.endswith("\n") and sys.stdout.isatty():
-        sys.stdout.write("\n")
-    sys.stdout.flush()
-    if answer.metrics is not None:
-        say(summary(answer.metrics, answer.mode, answer.finish_reason))
-    if answer.error is not None:
-        say_error(answer.error)
-        return answer.error.exit_code
-    return INTERRUPTED if answer.interrupted else 0
+    return True
 
 
 @dataclass
@@ -174,7 +218,7 @@ class _Answer:
                 pass
 
     def _show(self, spans: tuple[TextSpan, ...]) -> None:
-        text = "".join(span.text for span in spans)
+        text = "".join(span.text for span in spans if not span.is_reasoning)
         self.text += text
         if self.is_streamed and text:
             sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
@@ -195,6 +239,20 @@ class _Answer:
             "seed": self.seed,
             "error": str(self.error) if self.error else None,
         }
+
+
+def _known_of_server(answer: _Answer, request: GenerateRequest, loaded: Loaded) -> dict[str, Any]:
+    """What a server does not tell is null, and not 0 or empty."""
+    from localspec.remote.reply_metrics import MEASURED
+
+    metrics = answer.metrics.as_dict() if answer.metrics else {}
+    return {
+        "token_ids": None,
+        "origins": None,
+        "metrics": {name: metrics[name] or None for name in MEASURED} if metrics else None,
+        "mode": answer.mode if loaded.takes_modes else None,
+        "seed": request.sampling.seed,
+    }
 
 
 def _messages(system: str | None, prompt: str) -> tuple[Message, ...]:

@@ -27,10 +27,9 @@ def machine_for(gpu_memory: list[float] | None) -> Machine:
         ]
         cards = tuple(MemoryDevice(name, size, size) for name, size in zip(names, sizes, strict=True))
         return replace(here, gpus=cards, unified=False, note="")
-    if here.gpus:
-        from localspec.llama.library import supports_gpu
+    from localspec.pairing.usable_cards import with_usable_cards
 
-        if not supports_gpu():
-            say("This llama.cpp is built for the CPU, so the graphics card is left out; --gpu-memory plans for one.")
-            return replace(here, gpus=(), unified=False)
-    return here
+    usable = with_usable_cards(here)
+    if usable.gpus != here.gpus:
+        say("This llama.cpp is built for the CPU, so the graphics card is left out; --gpu-memory plans for one.")
+    return usable

@@ -17,11 +17,13 @@ from localspec.cli.bench import bench
 from localspec.cli.chat import chat
 from localspec.cli.console import INTERRUPTED, say, say_error
 from localspec.cli.doctor import doctor
+from localspec.cli.export import export
 from localspec.cli.generate import generate
 from localspec.cli.models import models_app
 from localspec.cli.pair import pair
 from localspec.cli.plan import plan
 from localspec.cli.pull import pull
+from localspec.cli.serve import serve
 from localspec.cli.tune import tune
 from localspec.errors import DoesNotFitError, LocalspecError, UsageError
 from localspec.logs import configure
@@ -36,6 +38,7 @@ app = typer.Typer(
 )
 app.command()(chat)
 app.command()(generate)
+app.command()(serve)
 app.command()(bench)
 app.command()(tune)
 app.command()(pair)
@@ -43,6 +46,7 @@ app.command()(pull)
 app.add_typer(models_app, name="models")
 app.command()(plan)
 app.command()(doctor)
+app.command()(export)
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,10 +222,9 @@ class SamplingOptions:
 
 
 @dataclass(frozen=True)
-class ReplyOptions:
-    """How replies are made. Fields go by the names of the settings."""
+class SpeculationOptions:
+    """How replies are accelerated. Fields go by the names of the settings."""
 
-    system: Annotated[str | None, typer.Option(help="System prompt.", rich_help_panel=_REPLY)] = None
     mode: Annotated[
         Mode | None,
         typer.Option(
@@ -251,6 +250,13 @@ class ReplyOptions:
             rich_help_panel=_REPLY,
         ),
     ] = None
+
+
+@dataclass(frozen=True)
+class ReplyOptions(SpeculationOptions):
+    """How replies are made. Fields go by the names of the settings."""
+
+    system: Annotated[str | None, typer.Option(help="System prompt.", rich_help_panel=_REPLY)] = None
     max_tokens: Annotated[
         int | None,
         typer.Option("--max-tokens", "-n", min=1, max=_MAX_INT, help="Most tokens per reply.", rich_help_panel=_REPLY),

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from localspec.cli.configured import Planned, folders_of, saved_pair
 from localspec.cli.console import say, write_json
 from localspec.cli.options import PlannedCtx, PlannedDraftKvType, PlannedGpuMemory, PlannedKvType
-from localspec.engine.requests import KvType, default_n_ctx
+from localspec.engine.requests import default_n_ctx
 from localspec.errors import DoesNotFitError, LocalspecError, ModelError, UsageError
 from localspec.printable import one_line
 
@@ -30,8 +32,8 @@ def pair(
         str | None,
         typer.Argument(
             metavar="[TARGET]",
-            help="A GGUF file, owner/name-GGUF:QUANT on the Hub, or a name from models.toml. Without it: what suits "
-            "this machine.",
+            help="A GGUF file, owner/name-GGUF:QUANT on the Hub, a name from models.toml, or a pair from the "
+            "configuration, whose target is meant. Without it: what suits this machine.",
         ),
     ] = None,
     draft: Annotated[
@@ -76,37 +78,29 @@ def pair(
     if measure and gpu_memory is not None:
         raise UsageError("--measure runs on this machine, --gpu-memory judges for another.", hint="Leave one out.")
     local = _local(context)
-    model = _target(target, hub, registry, local)
-    conditions = _conditions(model, ctx, kv_type, draft_kv_type, gpu_memory)
+    saved = saved_pair(context, target)
+    asked = (saved or Planned(target)).but(ctx=ctx, kv_type=kv_type, draft_kv_type=draft_kv_type)
+    model = _target(asked.target, hub, registry, local)
+    conditions = _conditions(model, asked, gpu_memory)
     if draft is not None:
         option = _named(model, draft, conditions, hub, registry, local)
         options, found = [option], None
     else:
         found = _found(local, model, conditions, registry, None if hub.is_offline else hub, search=search)
+        if asked.draft is not None:
+            _add_own(found, lambda text: _named(model, text, conditions, hub, registry, local), asked.draft)
         options = found.options
     if measure:
         options = _measured(model, options, conditions)
     if as_json:
         _write_json(model, conditions, options, found)
     else:
-        from localspec.cli.pair_screen import write_one, write_ranking
-
-        if found is None:
-            write_one(model, options[0], sys.stdout)
-        else:
-            write_ranking(replace_options(found, options), model, sys.stdout)
-            _write_quantizations(model, options, conditions, hub)
-        _write_smaller_targets(model, options, conditions, hub)
+        _write(model, conditions, options, found, hub)
     sys.stdout.flush()
     if pick is not None:
         _save(pick, model, options, conditions, context, overwrite=overwrite)
     if draft is not None and options[0].is_refused:
         raise typer.Exit(ModelError.exit_code)
-
-
-def replace_options(found: Found, options: list[DraftOption]) -> Found:
-    """The same search with options that know more."""
-    return replace(found, options=options)
 
 
 # --- what is judged ---------------------------------------------------------------------------------------------------
@@ -123,9 +117,7 @@ def _target(text: str, hub: Hub, registry: Registry, local: FindLocal) -> Resolv
 
 def _conditions(
     target: ResolvedModel,
-    ctx: int | None,
-    kv_type: KvType | None,
-    draft_kv_type: KvType | None,
+    asked: Planned,
     gpu_memory: list[float] | None,
 ) -> Conditions:
     from localspec.cli.machine import machine_for
@@ -136,9 +128,10 @@ def _conditions(
     here = machine_for(gpu_memory)
     return Conditions(
         machine=here,
-        n_ctx=ctx or default_n_ctx(describe(target.header).n_ctx_train),
-        kv_type=kv_type.value if kv_type else None,
-        draft_kv_type=draft_kv_type.value if draft_kv_type else None,
+        n_ctx=asked.ctx or default_n_ctx(describe(target.header).n_ctx_train),
+        kv_type=asked.kv_type,
+        draft_kv_type=asked.draft_kv_type,
+        n_gpu_layers=asked.gpu_layers,
         bandwidths=measured_bandwidths(here, is_here=gpu_memory is None),
         is_here=gpu_memory is None,
     )
@@ -165,7 +158,7 @@ def _named(
 
 def _local(context: typer.Context) -> FindLocal:
     """Lists the models here, once."""
-    from localspec.cli.models import folders_of, found_models
+    from localspec.cli.here import found_models
 
     return functools.cache(lambda: found_models(folders_of(context)))
 
@@ -202,15 +195,36 @@ def _found(
     return found
 
 
+def _add_own(found: Found, judged: Callable[[str], DraftOption], text: str) -> None:
+    """Have the draft of a saved pair among those that were found: it may lie where nobody looks."""
+    from localspec.pairing.drafts import ranked
+
+    try:
+        own = judged(text)
+    except LocalspecError as error:
+        found.notes.append(f"The draft of the pair, {text}: {error.message}")
+        return
+
+    def is_own(option: DraftOption) -> bool:
+        ours, theirs = own.model, option.model
+        if ours.path is not None and theirs.path is not None:
+            return ours.path.resolve() == theirs.path.resolve()
+        return ours.exact_reference == theirs.exact_reference
+
+    if not any(map(is_own, found.options)):
+        found.options = ranked([*found.options, own])
+
+
 # --- measuring and picking --------------------------------------------------------------------------------------------
 
 
 def _measured(target: ResolvedModel, options: list[DraftOption], conditions: Conditions) -> list[DraftOption]:
     """The options again, with the speeds of those that could be measured; one that fails says so and stays."""
-    from localspec.cli.console import LoadProgress, say_if_busy
+    from localspec.cli.console import say_if_busy
+    from localspec.cli.measure_progress import MeasureProgress
     from localspec.engine.client import EngineClient
     from localspec.pairing.drafts import judge, ranked
-    from localspec.pairing.measuring import can_be_measured, measure_option
+    from localspec.pairing.measuring import can_be_measured, measure_option, n_runs_of_one
 
     able = [option for option in options if can_be_measured(target, option)]
     if not able:
@@ -218,13 +232,13 @@ def _measured(target: ResolvedModel, options: list[DraftOption], conditions: Con
         return options
     say_if_busy()
     done = {id(option): option for option in options}
-    with EngineClient() as engine:
+    with EngineClient() as engine, MeasureProgress(len(able), n_runs_of_one()) as progress:
         for number, option in enumerate(able, 1):
-            say(f"Measuring {one_line(option.model.name)} ({number} of {len(able)}).")
+            progress.begin(number, option.model.name)
             try:
-                measure_option(engine, target, option, conditions, LoadProgress())
+                measure_option(engine, target, option, conditions, progress.on_load, progress.on_run)
             except LocalspecError as error:
-                say(f"  {one_line(error.message)}")
+                progress.tell(f"{one_line(option.model.name)}: {one_line(error.message)}")
                 continue
             done[id(option)] = judge(target, option.model, conditions, place=option.place, reported=option.reported)
     return ranked(done.values()) if len(options) > 1 else list(done.values())
@@ -260,6 +274,20 @@ def _save(
 
 
 # --- output -----------------------------------------------------------------------------------------------------------
+
+
+def _write(
+    target: ResolvedModel, conditions: Conditions, options: list[DraftOption], found: Found | None, hub: Hub
+) -> None:
+    """For a person. `options` may know more than what was `found`."""
+    from localspec.cli.pair_screen import write_one, write_ranking
+
+    if found is None:
+        write_one(target, options[0], sys.stdout)
+    else:
+        write_ranking(replace(found, options=options), target, sys.stdout)
+        _write_quantizations(target, options, conditions, hub)
+    _write_smaller_targets(target, options, conditions, hub)
 
 
 def _write_quantizations(target: ResolvedModel, options: list[DraftOption], conditions: Conditions, hub: Hub) -> None:
@@ -313,13 +341,16 @@ def _write_json(target: ResolvedModel, conditions: Conditions, options: list[Dra
 
 
 def _suggest(context: typer.Context, registry: Registry, gpu_memory: list[float] | None, *, as_json: bool) -> None:
+    from localspec.cli.here import found_models
     from localspec.cli.machine import machine_for
-    from localspec.cli.models import folders_of, found_models
     from localspec.cli.pair_screen import write_suggestions
+    from localspec.pairing.drafts import Conditions
     from localspec.pairing.suggestions import suggestions
 
     here = machine_for(gpu_memory)
-    found = suggestions(registry, found_models(folders_of(context)), here)
+    found = suggestions(
+        registry, found_models(folders_of(context)), lambda trained: Conditions(here, default_n_ctx(trained))
+    )
     if as_json:
         write_json([each.as_dict() for each in found])
     else:

@@ -15,7 +15,7 @@ from localspec.cli.plan_screen import write_plan
 from localspec.models.compat import Verdict
 from localspec.models.description import describe
 from localspec.printable import one_line
-from localspec.quantities import file_size, weights
+from localspec.quantities import file_size, memory_size, weights
 
 if TYPE_CHECKING:
     from localspec.memory.devices import Machine
@@ -104,9 +104,9 @@ def write_suggestions(found: Sequence[Suggestion], machine: Machine, stream: Tex
     console = _console(stream)
     if machine.gpus:
         names = ", ".join(one_line(gpu.name) for gpu in machine.gpus)
-        title = f"For {names} ({sum(gpu.total_bytes for gpu in machine.gpus) / 2**30:.0f} GiB):"
+        title = f"For {names} ({memory_size(sum(gpu.total_bytes for gpu in machine.gpus))}):"
     else:
-        title = f"For a machine without a card and {machine.host.total_bytes / 2**30:.0f} GiB of memory:"
+        title = f"For a machine without a card and {memory_size(machine.host.total_bytes)} of memory:"
     console.print(Text(title, style="bold"))
     if machine.note:
         console.print(one_line(machine.note))

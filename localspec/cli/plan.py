@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from localspec.cli.configured import Planned, folders_of, saved_pair
 from localspec.cli.console import write_json
 from localspec.cli.options import PlannedCtx, PlannedDraftKvType, PlannedGpuMemory, PlannedKvType
 from localspec.engine.requests import default_n_ctx
-from localspec.errors import DoesNotFitError
+from localspec.errors import DoesNotFitError, UsageError
 
 if TYPE_CHECKING:
     from localspec.memory.choice import Choice, ModelChoice
@@ -24,12 +25,18 @@ _MAX_INT: Final = 2**31 - 1
 
 def plan(
     context: typer.Context,
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TARGET]",
+            help="A GGUF file, repo:QUANT on the Hub, a known name, or a pair from the configuration.",
+        ),
+    ] = None,
     target: Annotated[
-        str,
-        typer.Option("--target", "-m", metavar="MODEL", help="A GGUF file, repo:QUANT on the Hub, or a known name."),
-    ],
+        str | None, typer.Option("--target", "-m", metavar="MODEL", help="The same as an option.")
+    ] = None,
     draft: Annotated[
-        str | None, typer.Option("--draft", "-md", metavar="MODEL", help="The same for a draft model.")
+        str | None, typer.Option("--draft", "-md", metavar="MODEL", help="A draft model, likewise.")
     ] = None,
     ctx: PlannedCtx = None,
     kv_type: PlannedKvType = None,
@@ -52,8 +59,8 @@ def plan(
     Only headers are read. The context is never made smaller than asked for; what a smaller one would bring is said.
     Exit codes: 0 it fits, 2 usage, 3 a model or the pair is refused, 4 it does not fit.
     """
+    from localspec.cli.here import found_models
     from localspec.cli.machine import machine_for
-    from localspec.cli.models import folders_of, found_models
     from localspec.memory.plan import plan as make_plan
     from localspec.models.hyperparameters import hyperparameters
     from localspec.pairing.resolve import resolve
@@ -61,19 +68,22 @@ def plan(
     def local() -> list[LocalModel]:
         return found_models(folders_of(context))
 
-    ours = _usable(resolve(target, local=local).header)
-    theirs = _usable(resolve(draft, local=local).header) if draft is not None else None
+    text = _one(model, target)
+    asked = (saved_pair(context, text) or Planned(text)).but(
+        draft=draft, ctx=ctx, kv_type=kv_type, draft_kv_type=draft_kv_type, gpu_layers=gpu_layers
+    )
+    ours = _usable(resolve(asked.target, local=local).header)
+    theirs = _usable(resolve(asked.draft, local=local).header) if asked.draft is not None else None
     if theirs is not None:
         _refuse_strangers(ours, theirs)
-    n_ctx = ctx or default_n_ctx(hyperparameters(ours).n_ctx_train)
     made = make_plan(
         ours,
         theirs,
         machine_for(gpu_memory),
-        n_ctx=n_ctx,
-        kv_type=kv_type.value if kv_type else None,
-        draft_kv_type=draft_kv_type.value if draft_kv_type else None,
-        n_gpu_layers=gpu_layers,
+        n_ctx=asked.ctx or default_n_ctx(hyperparameters(ours).n_ctx_train),
+        kv_type=asked.kv_type,
+        draft_kv_type=asked.draft_kv_type,
+        n_gpu_layers=asked.gpu_layers,
     )
     if as_json:
         write_json(as_object(made))
@@ -84,6 +94,15 @@ def plan(
     sys.stdout.flush()
     if not made.fits:
         raise typer.Exit(DoesNotFitError.exit_code)
+
+
+def _one(model: str | None, target: str | None) -> str:
+    if model is not None and target is not None:
+        raise UsageError(f"{model} and --target {target} both name the target.", hint="Give one of them.")
+    text = model or target
+    if not text:
+        raise UsageError("Which target?", hint="localspec plan TARGET --draft DRAFT")
+    return text
 
 
 def _usable(header: GgufHeader) -> GgufHeader:

@@ -12,6 +12,7 @@ from rich.text import Text
 from localspec.memory.choice import Choice, DeviceLoad, ModelChoice
 from localspec.memory.plan import Plan
 from localspec.printable import one_line
+from localspec.quantities import memory_size
 
 __all__ = ["write_plan"]
 
@@ -48,7 +49,7 @@ def _headline(choice: Choice) -> str:
         f", {target.memory.n_gpu_layers} of {target.memory.n_layers} layers on the GPU" if choice.machine.gpus else ""
     )
     draft = f", draft {one_line(choice.draft.name)}" if choice.draft else ", no draft model"
-    verdict = "Fits" if choice.fits else f"Does not fit, {_gib(choice.missing_bytes)} too little"
+    verdict = "Fits" if choice.fits else f"Does not fit, {memory_size(choice.missing_bytes)} too little"
     return f"{verdict}: {one_line(target.name)}{draft}, context {choice.n_ctx:,}, {target.kv_type} cache{layers}"
 
 
@@ -64,9 +65,9 @@ def _table(choice: Choice) -> Table:
         for what, used in (("target", load.target), ("draft", load.draft)):
             if used.total_bytes:
                 parts = used.weights_bytes, used.kv_bytes, used.compute_bytes, used.total_bytes
-                table.add_row(one_line(load.device.name), what, *map(_gib, parts))
+                table.add_row(one_line(load.device.name), what, *map(memory_size, parts))
     table.add_section()
-    table.add_row("all", "", "", "", "", _gib(choice.total_bytes))
+    table.add_row("all", "", "", "", "", memory_size(choice.total_bytes))
     return table
 
 
@@ -82,10 +83,6 @@ def _bar(load: DeviceLoad) -> Text:
         filled = end
     bar.append(_FREE * (_BAR_CELLS - filled))
     bar.stylize("red" if load.missing_bytes else "green")
-    free = f"takes {_gib(load.used_bytes)} of {_gib(load.device.free_bytes)} free"
-    missing = f", {_gib(load.missing_bytes)} too little" if load.missing_bytes else ""
+    free = f"takes {memory_size(load.used_bytes)} of {memory_size(load.device.free_bytes)} free"
+    missing = f", {memory_size(load.missing_bytes)} too little" if load.missing_bytes else ""
     return Text.assemble(bar, f"  {one_line(load.device.name)}: {free}{missing}")
-
-
-def _gib(n_bytes: int) -> str:
-    return f"{n_bytes / 2**30:.2f} GiB"

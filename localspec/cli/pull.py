@@ -13,6 +13,7 @@ import typer
 
 from localspec.cli.console import write_json
 from localspec.cli.fetching import Judged, Wanted, download, judge
+from localspec.cli.too_large import warn_if_too_large
 from localspec.errors import UsageError
 from localspec.printable import printable
 
@@ -44,6 +45,7 @@ def pull(
 ) -> None:
     """Download models from the Hugging Face Hub; their paths go to stdout.
 
+    A model that this machine cannot hold is fetched too, after a warning.
     With --draft, it is judged beside each of the others by the headers, a few
     MB, before anything else is fetched. Ctrl-C keeps what has arrived:
     the same command goes on from there.
@@ -72,6 +74,8 @@ def pull(
     drafts = [_wanted(hub, draft, registry)] if draft is not None else []
     pairs = [judge(hub, target, each) for target in models for each in drafts]
     everything = [*models, *drafts]
+    for each in everything:
+        warn_if_too_large(hub, each)
     paths = download(hub, everything, shlex.join(["localspec", "pull", *(each.text for each in everything)]))
     if as_json:
         answer = {

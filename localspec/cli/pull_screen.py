@@ -18,7 +18,7 @@ from localspec.cli.console import say
 from localspec.hub.download import DownloadProgress
 from localspec.hub.remote_model import RemoteModel, RepoSummary
 from localspec.printable import one_line
-from localspec.quantities import file_size, span
+from localspec.quantities import file_size, span, weights
 
 __all__ = ["DownloadScreen", "show_models", "show_repositories"]
 
@@ -115,9 +115,9 @@ def show_repositories(text: str, found: Sequence[RepoSummary]) -> None:
     for heading in ("repository", "weights", "context", "downloads", "changed", ""):
         table.add_column(Text(heading), justify="right" if heading in {"weights", "context", "downloads"} else "left")
     for each in found:
-        weights = "–" if each.n_parameters is None else f"{each.n_parameters / 1e9:.1f} B"
+        size = "–" if each.n_parameters is None else weights(each.n_parameters)
         context = "–" if each.n_ctx_train is None else f"{each.n_ctx_train:,}"
-        row = each.repo, weights, context, f"{each.n_downloads:,}", each.last_modified
+        row = each.repo, size, context, f"{each.n_downloads:,}", each.last_modified
         table.add_row(*(Text(one_line(cell)) for cell in row), Text("licence to accept" if each.is_gated else ""))
     console.print(table)
     say("Quantizations and sizes: localspec pull --list REPOSITORY")

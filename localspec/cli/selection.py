@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from localspec.bench.profile import Found, find_profile
 from localspec.cli.fetching import local_pair
 from localspec.cli.options import PairOptions, SamplingOptions
-from localspec.config import Settings, left_to, load_settings
+from localspec.config import Settings, load_settings
 from localspec.engine.requests import KvType, ModelSpec, PairSpec, SamplingParams
 from localspec.errors import ConfigError, UsageError
 from localspec.models.demo import demo_files
+from localspec.pairing.tuned import Tuned, tuned
 from localspec.paths import config_file
 
 DEMO: Final = "demo"
@@ -67,13 +67,10 @@ def select(
     settings = load_settings(config, os.environ, flags, pair=name)
     params = SamplingParams(**{**settings.sampling.given(), **texts})
     files, notice = _files(name, pair, settings)
-    found, said = _profile(files, settings) if uses_profile else Found(), settings.model_fields_set
-    if found.profile is not None:
-        settings = load_settings(config, os.environ, flags, pair=name, tuned=found.profile.settings)
-        files = replace(files, draft=files.draft or found.profile.basis.draft_path)
-    spec, of_fit = _fitted(_spec(files, settings), settings)
-    notices = [notice, found.complaint, _word_of_use(found, said), of_fit]
-    return Selection(settings, spec, params, "\n".join(filter(None, notices)))
+    found = tuned(settings, files.target, files.draft) if uses_profile else Tuned(settings, files.draft)
+    spec, of_fit = _fitted(_spec(replace(files, draft=found.draft), found.settings), found.settings)
+    of_profile = f"{found.used}; --no-profile ignores them." if found.used else found.complaint
+    return Selection(found.settings, spec, params, "\n".join(filter(None, [notice, of_profile, of_fit])))
 
 
 def select_without_pair(
@@ -142,31 +139,6 @@ def _files(name: str | None, options: PairOptions, settings: Settings) -> tuple[
     return _Files(DEMO, demo.target, demo.draft, unpacked_from=demo.draft), notice
 
 
-def _profile(files: _Files, settings: Settings) -> Found:
-    return find_profile(
-        files.target, files.draft, gpu_layers=settings.gpu_layers, draft_gpu_layers=settings.draft_gpu_layers
-    )
-
-
-def _word_of_use(found: Found, said: Collection[str]) -> str:
-    """Which of the tuned settings take effect and make a difference."""
-    if found.profile is None:
-        return ""
-    defaults = Settings()
-    used = {
-        name: value
-        for name, value in left_to(found.profile.settings, said).items()
-        if name == "mode" or value not in {getattr(defaults, name), None, False}
-    }
-    if not used:
-        return ""
-    words = [
-        name.replace("_", " ") if value is True else f"{name.replace('_', ' ')} {value}" for name, value in used.items()
-    ]
-    when = found.profile.findings.measured_at.date()
-    return f"Settings as tuned on {when}: {', '.join(words)}; --no-profile ignores them."
-
-
 def _spec(files: _Files, settings: Settings) -> PairSpec:
     draft = files.draft
     return PairSpec(
@@ -185,12 +157,12 @@ def _fitted(spec: PairSpec, settings: Settings) -> tuple[PairSpec, str]:
     from localspec.memory import devices
 
     here = devices.machine()
-    if not here.gpus:
+    if not here.gpus:  # nor is what follows needed then
         return spec, ""
-    from localspec.llama.library import supports_gpu
     from localspec.pairing.fitting import fitted
+    from localspec.pairing.usable_cards import with_usable_cards
 
-    return fitted(spec, here, settings.model_fields_set) if supports_gpu() else (spec, "")
+    return fitted(spec, with_usable_cards(here), settings.model_fields_set)
 
 
 # --- sampling --------------------------------------------------------------------------------------------------------

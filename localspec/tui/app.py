@@ -27,7 +27,7 @@ from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.theme import DARK, LIGHT
 
 if TYPE_CHECKING:
-    from localspec.pairing.chosen import ChosenPair
+    from localspec.pairing.chosen import ChosenPair, ReadyPair
     from localspec.tui.screens.pair import PairScreen
 
 # Names of terminals that have no colours.
@@ -58,6 +58,8 @@ class ChatApp(App[None]):
         self._pair_screen: PairScreen | None = None
         self._pair_loading: PairLoading | None = None
         self._downloads_announced = False
+        # As the settings and the profile of the last pair have it.
+        self._drafting = options.mode, options.num_speculative_tokens, options.fixed_length
         self.chat = ChatScreen(engine, pair, options)
         self.register_theme(DARK)
         self.register_theme(LIGHT)
@@ -142,10 +144,16 @@ class ChatApp(App[None]):
             except LocalspecError as error:
                 self._tell(f"{error.message} {error.hint}", True)
 
-    def _load_pair(self, chosen: ChosenPair, spec: PairSpec) -> None:
+    def _load_pair(self, chosen: ChosenPair, ready: ReadyPair) -> None:
         if self._pair_screen is not None and self.screen is self._pair_screen and self._pair_screen.shows(chosen):
             self._pair_screen.dismiss()
-        self.chat.use_pair(spec)
+        self.chat.use_pair(ready.spec)
+        drafting = ready.mode, ready.num_speculative_tokens, ready.fixed_length
+        if drafting != self._drafting:  # else what was changed by keys stays
+            self._drafting = drafting
+            self.chat.use_drafting(*drafting)
+        if ready.notice:
+            self.notify(printable(ready.notice), markup=False)  # over the chat, which comes into view
 
     def _tell(self, text: str, is_problem: bool) -> None:
         if self._pair_screen is not None and self.screen is self._pair_screen:

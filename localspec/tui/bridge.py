@@ -29,7 +29,7 @@ from localspec.tui.messages import EngineReported
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Consecutive steps of one request: their text, what each did, and the metrics after the last."""
+    """Consecutive steps of one request: their text, what each did if that is known, and the metrics after the last."""
 
     request_id: str
     spans: tuple[TextSpan, ...]
@@ -104,6 +104,6 @@ def _joined(run: list[EngineEvent]) -> Report:
     return Decoded(
         last.request_id,
         spans=tuple(span for event in steps for span in event.spans),
-        steps=tuple(event.step for event in steps),
+        steps=tuple(event.step for event in steps if event.step.tokens),
         metrics=last.metrics,
     )

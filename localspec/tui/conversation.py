@@ -24,10 +24,10 @@ class Outcome(Enum):
 class Reply:
     """One reply as it grows. The spans hold the text as the model wrote it, and where each piece came from.
 
-    `mode` is the one asked for until the engine says which one runs.
+    `mode` is the one asked for until the engine says which one runs; None: whoever replies knows no modes.
     """
 
-    mode: Mode
+    mode: Mode | None
     spans: list[TextSpan] = field(default_factory=list)
     outcome: Outcome = Outcome.OPEN
     reason: FinishReason | None = None
@@ -35,13 +35,18 @@ class Reply:
 
     @property
     def text(self) -> str:
-        """The whole reply."""
-        return "".join(span.text for span in self.spans)
+        """The whole reply, without what the model thought before it: that is no part of later requests."""
+        return "".join(span.text for span in self.spans if not span.is_reasoning)
 
     @property
     def is_empty(self) -> bool:
         """No text yet."""
-        return not any(span.text for span in self.spans)
+        return not any(span.text for span in self.spans if not span.is_reasoning)
+
+    @property
+    def is_thinking(self) -> bool:
+        """The model has not begun to reply, and shows what it thinks."""
+        return bool(self.spans) and self.spans[-1].is_reasoning
 
     def extend(self, spans: Iterable[TextSpan]) -> None:
         """Add what a step released."""

@@ -5,18 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from localspec import quantities
+from localspec.quantities import three_digits
 
 NOTHING: Final = "–"  # there is no number yet
-
-_BYTE_UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB")
-
-
-def _three_digits(value: float) -> str:
-    if value < 9.995:
-        return f"{value:.2f}"
-    if value < 99.95:
-        return f"{value:.1f}"
-    return f"{value:.0f}"
 
 
 def rate(tokens_per_second: float | None) -> str:
@@ -43,7 +34,7 @@ def length(n_tokens: float | None) -> str:
 
 def seconds(value: float | None) -> str:
     """A duration, at most 7 cells below eleven days."""
-    return NOTHING if value is None else f"{_three_digits(value)} s"
+    return NOTHING if value is None else f"{three_digits(value)} s"
 
 
 def count(value: int) -> str:
@@ -52,20 +43,12 @@ def count(value: int) -> str:
         return f"{value:,}"
     if value < 999_500:
         return f"{value / 1e3:.1f}k" if value < 99_950 else f"{value / 1e3:.0f}k"
-    return f"{_three_digits(value / 1e6)}M"
+    return f"{three_digits(value / 1e6)}M"
 
 
 def size(n_bytes: int | None) -> str:
-    """A number of bytes in binary units, at most 8 cells."""
-    if n_bytes is None:
-        return NOTHING
-    if n_bytes < 1000:
-        return f"{n_bytes} B"
-    value, *units = n_bytes / 1024, *_BYTE_UNITS
-    while value >= 999.5 and len(units) > 1:
-        value /= 1024
-        units.pop(0)
-    return f"{_three_digits(value)} {units[0]}"
+    """A number of bytes of memory, at most 8 cells."""
+    return NOTHING if n_bytes is None else quantities.memory_size(n_bytes)
 
 
 def file_size(n_bytes: float | None, *, is_guess: bool = False) -> str:

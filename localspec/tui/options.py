@@ -13,14 +13,15 @@ from localspec.tui.pairs import Pairs
 MemoryProbe = Callable[[], MemoryUse | None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ChatOptions:
     """Settings of a chat. `notice` is a line shown at the start; `max_tokens` None: no limit per reply.
 
+    `num_speculative_tokens` and `fixed_length` change with the pair, where another was tuned otherwise.
     `num_speculative_tokens` None: what suits the source of the drafts; see `GenerateRequest`.
     `fixed_length` is for the modes that have one source of drafts: auto chooses its lengths. `pairs` is called
     when other models are asked for; None: the pair that the chat starts with is the only one. `is_first_run`: nobody
-    has chosen a pair yet.
+    has chosen a pair yet. `server`: the address of the server whose models answer; "": they run here.
     """
 
     sampling: SamplingParams = field(default_factory=SamplingParams)
@@ -33,3 +34,4 @@ class ChatOptions:
     notice: str = ""
     pairs: Callable[[], Pairs] | None = None
     is_first_run: bool = False
+    server: str = ""

@@ -8,7 +8,7 @@ from textual.content import Content
 
 from localspec.models.compat import Verdict
 from localspec.pairing.downloads import Download, DownloadState
-from localspec.pairing.targets import Fit
+from localspec.pairing.fit import Fit
 from localspec.printable import one_line
 from localspec.quantities import span
 from localspec.tui import figures

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from localspec.engine.requests import PairSpec
 from localspec.printable import one_line
 from localspec.tui.pairs import Pairs
 
 if TYPE_CHECKING:
-    from localspec.pairing.chosen import ChosenPair
+    from localspec.pairing.chosen import ChosenPair, ReadyPair
     from localspec.pairing.downloads import Download, DownloadState
 
 Tell = Callable[[str, bool], None]
@@ -26,7 +25,7 @@ class PairLoading:
         pairs: Pairs,
         *,
         is_replying: Callable[[], bool],
-        load: Callable[[ChosenPair, PairSpec], None],
+        load: Callable[[ChosenPair, ReadyPair], None],
         tell: Tell,
     ) -> None:
         self._pairs = pairs
@@ -70,7 +69,7 @@ class PairLoading:
             self._waiting = pair if all(reference in rows for reference in missing) else None
         elif not self._is_replying():
             self._waiting = None
-            self._load(pair, self._pairs.spec(pair, self._fetched))
+            self._load(pair, self._pairs.ready(pair, self._fetched))
         elif not self._told_to_wait:
             self._told_to_wait = True
             self._tell("A reply runs: the pair is loaded when it has ended. Escape in the chat stops it.", False)

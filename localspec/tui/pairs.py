@@ -10,7 +10,7 @@ from localspec.engine.requests import PairSpec
 
 if TYPE_CHECKING:
     from localspec.hub.remote_model import RemoteModel
-    from localspec.pairing.chosen import ChosenPair, Target
+    from localspec.pairing.chosen import ChosenPair, ReadyPair, Target
     from localspec.pairing.downloads import Download
     from localspec.pairing.drafts import DraftOption
     from localspec.pairing.service import Listing, Quantization
@@ -77,8 +77,8 @@ class Pairs(Protocol):
     def draft_quantizations(self, target: Target, draft: DraftOption) -> Sequence[Quantization]:
         """The forms that a draft comes in, judged beside the target."""
 
-    def spec(self, chosen: ChosenPair, fetched: Mapping[str, Path]) -> PairSpec:
-        """How the engine is to load it; `fetched`: paths of downloads by reference."""
+    def ready(self, chosen: ChosenPair, fetched: Mapping[str, Path]) -> ReadyPair:
+        """How the engine is to load it, and replies draft with it; `fetched`: paths of downloads by reference."""
 
     def save(self, name: str, chosen: ChosenPair, *, replace_existing: bool) -> Path:
         """Write it into the configuration; returns that file."""

@@ -34,7 +34,7 @@ _N_GAUGES: Final = 3
 def column_lines(readings: Readings, width: int, height: int) -> list[Content]:
     """One number per line; 17 lines hold them all. In less than there is, the models' names go first, then the gaps."""
     speed = [
-        _row(readings.subject, readings.mode.value, width, style="bold"),
+        _row(readings.subject, readings.mode, width, style="bold"),
         _row("tokens/s", readings.rate, width, style="bold"),
         Content.styled(sparkline(readings.rates, width), "$accent"),
         _row("first token", readings.first_token, width),
@@ -76,10 +76,10 @@ def bar_lines(readings: Readings, width: int, height: int = BAR_HEIGHT) -> list[
     room = _room(columns, width)
     n_cells = max(0, room - _MEASURE_WIDTH)
     if other_mode := readings.other_mode:
-        mode = _measure(readings.mode.value, f"{readings.subject},")
+        mode = _measure(readings.mode, f"{readings.subject},")
         mode += Content.assemble((other_mode.value, "bold"), (" next", "dim"))
     else:
-        mode = _measure(readings.mode.value, "mode")
+        mode = _measure(readings.mode, "mode")
     gauges = [
         _measure(readings.rate, "tokens/s") + Content.styled(sparkline(readings.rates, n_cells), "$accent"),
         _measure(readings.accepted, "accepted") + acceptance_strip(readings.steps, n_cells),

@@ -15,6 +15,7 @@ from textual.content import Content
 from localspec.engine.events import TextSpan
 from localspec.printable import printable
 from localspec.tui.markdown_text import markdown_lines
+from localspec.tui.reasoning import ReasoningQuote
 from localspec.tui.reopening import Opening, is_blank, opening_of_last
 from localspec.tui.typeset import Typeset
 
@@ -54,11 +55,12 @@ class MarkdownPieces:
         self._n_hidden = 0
         self._length = 0  # of the head without what was opened again
         self._tail = ""  # the line that still grows
+        self._reasoning = ReasoningQuote()
         self._done: list[MarkdownPiece] = []
 
     def feed(self, spans: Iterable[TextSpan]) -> Sequence[Typeset]:
         """See `Pieces`."""
-        *lines, tail = (self._tail + printable("".join(span.text for span in spans))).split("\n")
+        *lines, tail = (self._tail + printable(self._reasoning.markdown(spans))).split("\n")
         for line in lines:
             self._add_line(self._broken(line))
         self._tail = self._broken(tail)

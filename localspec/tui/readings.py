@@ -22,12 +22,14 @@ Row = tuple[str, str]
 class Readings:
     """What the gauges stand at. All but context and memory is of one reply: the one that runs, or the last one.
 
-    `ceiling`: the most that is drafted at once; None: what suits the source. `asked_mode` was asked for,
-    `running_mode` is what the engine made of it; both are None until the first reply.
+    `is_remote`: the models are a server's, which tells less, and whose memory is not looked at. `ceiling`: the most
+    that is drafted at once; None: what suits the source. `asked_mode` was asked for, `running_mode` is what the engine
+    made of it; both are None until the first reply.
     """
 
     ceiling: int | None
     next_mode: Mode
+    is_remote: bool = False
     asked_mode: Mode | None = None
     running_mode: Mode | None = None
     is_running: bool = False
@@ -58,14 +60,22 @@ class Readings:
         return "this reply" if self.is_running else "last reply"
 
     @property
-    def mode(self) -> Mode:
+    def mode(self) -> str:
         """The mode of that reply."""
-        return self.running_mode or self.next_mode
+        return self._mode.value if self._has_modes else figures.NOTHING
 
     @property
     def other_mode(self) -> Mode | None:
         """The mode of the next reply, if it was changed."""
-        return None if self.asked_mode in (None, self.next_mode) else self.next_mode
+        return None if self.asked_mode in (None, self.next_mode) or not self._has_modes else self.next_mode
+
+    @property
+    def _mode(self) -> Mode:
+        return self.running_mode or self.next_mode
+
+    @property
+    def _has_modes(self) -> bool:
+        return not self.is_remote if self.loaded is None else self.loaded.takes_modes
 
     @property
     def rate(self) -> str:
@@ -93,12 +103,12 @@ class Readings:
     @property
     def rest_note(self) -> str:
         """Why next to nothing is drafted, if that is so."""
-        return drafting.rest_note(self.mode, self.ceiling, self.steps)
+        return drafting.rest_note(self._mode, self.ceiling, self.steps)
 
     @property
     def contributions(self) -> list[drafting.Contribution]:
-        """What came from each source of drafts."""
-        return drafting.contributions(self.mode, self.metrics)
+        """What came from each source of drafts; servers do not tell."""
+        return [] if self.is_remote else drafting.contributions(self._mode, self.metrics)
 
     def drafts_now(self, source: DraftSource | None) -> bool:
         """Whether the newest step had its draft from `source`."""
@@ -112,19 +122,22 @@ class Readings:
     @property
     def reply(self) -> str:
         """Tokens of the reply."""
-        return figures.count(self.metrics.n_tokens) if self.metrics else figures.NOTHING
+        return figures.count(self.metrics.n_tokens) if self.metrics and self.metrics.n_tokens else figures.NOTHING
 
     @property
     def context(self) -> str:
         """Tokens in the context, and what it holds."""
         if self.loaded is None:
             return figures.NOTHING
-        used = self.metrics.n_context_tokens if self.metrics else 0
-        return f"{figures.count(used)}/{figures.count(self.loaded.n_ctx)}"
+        is_known = self.metrics is None or self.metrics.n_context_tokens
+        used = figures.count(self.metrics.n_context_tokens if self.metrics else 0) if is_known else figures.NOTHING
+        return f"{used}/{figures.count(self.loaded.n_ctx)}" if self.loaded.n_ctx else used
 
     @property
     def memory_rows(self) -> list[Row]:
         """Memory of the engine, and of its card if it has one."""
+        if self.is_remote:
+            return []
         if self.memory is None:
             return [("memory", figures.NOTHING)]
         rows = [("memory", figures.size(self.memory.host_bytes))]

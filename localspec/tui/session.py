@@ -115,7 +115,7 @@ class Session:
         """
         if self.open is not None or self.readiness is Readiness.EMPTY:
             raise RuntimeError("A reply is open, or there is no pair.")
-        exchange = Exchange(prompt, Reply(self.mode))
+        exchange = Exchange(prompt, Reply(self.mode if self.takes_modes else None))
         if self.readiness is Readiness.READY:
             self._submit(exchange)
         elif self.readiness is Readiness.FAILED:
@@ -172,7 +172,7 @@ class Session:
         reply = exchange.reply
         match report:
             case Queued(mode=mode):
-                reply.mode = mode
+                reply.mode = mode if self.takes_modes else None
             case Decoded(spans=spans, metrics=metrics):
                 reply.extend(spans)
                 reply.metrics = metrics
@@ -201,6 +201,11 @@ class Session:
         """Whether the engine works on a request."""
         return self._request_id is not None
 
+    @property
+    def takes_modes(self) -> bool:
+        """Whether a reply can be asked for in a mode; so it is taken to be until the models are known."""
+        return self.loaded is None or self.loaded.takes_modes
+
     def _take_load(self, report: LoadReport) -> None:
         match report:
             case Loading():
@@ -221,12 +226,13 @@ class Session:
                 self.loaded = None
 
     def _submit(self, exchange: Exchange) -> None:
+        mode = exchange.reply.mode or self.mode
         request = GenerateRequest(
             prompt=ChatPrompt(self.conversation.messages(exchange.prompt)),
             sampling=self._options.sampling,
-            mode=exchange.reply.mode,
+            mode=mode,
             num_speculative_tokens=self._options.num_speculative_tokens,
-            fixed_length=self._options.fixed_length and exchange.reply.mode is not Mode.AUTO,
+            fixed_length=self._options.fixed_length and mode is not Mode.AUTO,
             max_tokens=self._options.max_tokens,
         )
         self._engine.submit(request, self._listener)

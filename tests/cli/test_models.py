@@ -151,6 +151,121 @@ def test_a_thousand_files_are_listed_soon(machine: Machine) -> None:
     assert taken_s < 8  # 0.6 s where nothing else runs
 
 
+def shown(machine: Machine, columns: int, *args: object) -> list[str]:
+    """What a terminal of so many cells gets to show, line by line as it was written."""
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    kept = {key: value for key, value in machine.environment.items() if key != "COLUMNS"}
+    with subprocess.Popen(
+        machine.command("models", *args), stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL, env=kept
+    ) as process:
+        os.close(theirs)
+        raw = b""
+        try:
+            while piece := os.read(ours, 65536):
+                raw += piece
+        except OSError:  # Linux ends a pseudo-terminal so
+            pass
+        finally:
+            os.close(ours)
+        assert process.wait(timeout=60) == 0
+    return raw.decode().replace("\r\n", "\n").splitlines()
+
+
+LONG = "a-rather-long-name-of-a-model-as-they-are-on-the-hub-7B-Instruct-Q4_K_M"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pseudo-terminals of POSIX")
+def test_the_list_on_terminals_of_any_width(machine: Machine) -> None:
+    """No line is longer than the terminal, names can be copied whole, and columns stay below each other."""
+    put(machine.own / f"{LONG}.gguf", writer("Big", 800))
+    put(machine.own / "mid-Q8_0.gguf", writer("Mid", 80))
+    cache_file(machine.hub, "owner/small-model-with-a-name-GGUF", "small-Q4_K_M.gguf", writer("Small", 8))
+    put(machine.own / "cut.gguf", writer("Cut")[:-1])
+    put(machine.own / "mmproj.gguf", model_bytes(architecture="clip"))
+    wide = machine.run("models", "--all").stdout.splitlines()
+    assert shown(machine, 250, "--all") == wide
+    for columns in (120, 80, 60):
+        lines = shown(machine, columns, "--all")
+        assert all(len(line) <= columns or " " not in line.strip() for line in lines), columns
+        assert {LONG, "mid-Q8_0"} < {line.rstrip(",").split()[0] for line in lines if line} | set(lines)
+        text = " ".join(" ".join(lines).split())
+        assert "drafts: owner/small-model-with-a-name-GGUF:Q4_K_M, mid-Q8_0" in text
+        assert "cut: " in text
+        assert "mmproj: is the image encoder" in text
+        if max(map(len, wide[:1])) > columns:
+            heading = lines[1]
+            assert heading.startswith("    ")
+            assert lines[0] == "NAME"
+            facts = lines[lines.index(LONG) + 1]
+            assert facts.index("800") == heading.index("WEIGHTS")
+            assert facts.index("localspec") == heading.index("WHERE")
+
+
+# --- downloads that were begun ----------------------------------------------------------------------------------------
+
+
+def begin(machine: Machine, n_done: int, repo: str = "owner/half-GGUF", quantization: str = "Q4_K_M") -> Path:
+    """What a download leaves that was cut off."""
+    from localspec.hub.download_notes import DownloadNotes
+    from localspec.hub.remote_model import RemoteFile, RemoteModel
+
+    file = RemoteFile(f"half-{quantization}.gguf", 5_000_000, quantization[1].replace("_", "0") * 64)
+    notes = DownloadNotes(machine.hub, machine.root / "localspec" / "data" / "downloads")
+    notes.add(RemoteModel(repo, "c0ffee" * 6 + "beef", quantization, (file,)))
+    blob = machine.hub / f"models--{repo.replace('/', '--')}" / "blobs" / f"{file.blob}.incomplete"
+    return put(blob, bytes(n_done))
+
+
+def test_downloads_that_were_begun_are_a_note_below_the_list(machine: Machine) -> None:
+    put(machine.own / "a-Q8_0.gguf", writer("a"))
+    assert "UNFINISHED" not in machine.run("models").stdout
+    assert machine.listed()["partial_downloads"] == []
+    begin(machine, 1_200_000)
+    lines = machine.run("models").stdout.splitlines()
+    assert lines[-2:] == [
+        "UNFINISHED DOWNLOADS",
+        "  owner/half-GGUF:Q4_K_M: 1.2 MB of 5.0 MB (24%). Go on with: localspec pull owner/half-GGUF:Q4_K_M",
+    ]
+    (found,) = machine.listed()["partial_downloads"]
+    assert (found["name"], found["done_bytes"], found["total_bytes"]) == (
+        "owner/half-GGUF:Q4_K_M",
+        1_200_000,
+        5_000_000,
+    )
+    assert found["files"] == ["half-Q4_K_M.gguf"]
+
+
+@pytest.mark.parametrize(
+    "name_", ["owner/half-GGUF:Q4_K_M", "owner/half-GGUF", "half-Q4_K_M.gguf", "Owner/half-GGUF:q4_k_m"]
+)
+def test_rm_of_what_has_arrived(machine: Machine, name_: str) -> None:
+    path = begin(machine, 1_200_000)
+    other = begin(machine, 10, "owner/other-GGUF", "Q8_0")
+    foreign = put(path.with_name(f"{'f' * 64}.incomplete"), b"another program's")
+    assert "stdin is no terminal" in machine.run("models", "rm", name_, check=2).stderr
+    assert path.exists()
+    done = machine.run("models", "rm", "--yes", name_)
+    assert "Removed what had arrived of owner/half-GGUF:Q4_K_M: 1.2 MB." in done.stderr
+    assert not path.exists()
+    assert other.exists()
+    assert foreign.exists()
+    assert [each["name"] for each in machine.listed()["partial_downloads"]] == ["owner/other-GGUF:Q8_0"]
+
+
+def test_rm_does_not_guess_between_downloads(machine: Machine) -> None:
+    paths = [begin(machine, 10, repo) for repo in ("owner/half-GGUF", "other/half-GGUF")]
+    done = machine.run("models", "rm", "--yes", "half-Q4_K_M.gguf", check=2)
+    assert "owner/half-GGUF:Q4_K_M" in done.stderr
+    assert "other/half-GGUF:Q4_K_M" in done.stderr
+    assert all(path.exists() for path in paths)
+
+
 # --- removing ---------------------------------------------------------------------------------------------------------
 
 
@@ -183,6 +298,39 @@ def test_rm_leaves_other_programs_alone(machine: Machine, place: str) -> None:
     done = machine.run("models", "rm", "--yes", title, check=2)
     assert f"is {place}'s" in done.stderr
     assert path.exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links of POSIX")
+@pytest.mark.parametrize(
+    "named",
+    [
+        "hugging-quants/Llama-3.2-1B-Instruct-Q8_0-GGUF:Q8_0",
+        "Hugging-quants/llama-3.2-1b-instruct-q8_0-gguf:q8_0",
+        "hugging-quants/Llama-3.2-1B-Instruct-Q8_0-GGUF/Llama-3.2-1B-Instruct-Q8_0.gguf",
+        "llama-3.2-1b:Q8_0",
+        "Llama-3.2-1B-Instruct-Q8_0.gguf",
+    ],
+)
+def test_rm_by_every_name_that_other_commands_take(machine: Machine, named: str) -> None:
+    repo = "hugging-quants/Llama-3.2-1B-Instruct-Q8_0-GGUF"
+    gone = cache_file(machine.hub, repo, "Llama-3.2-1B-Instruct-Q8_0.gguf", writer("a"))
+    kept = cache_file(machine.hub, repo, "Llama-3.2-1B-Instruct-Q4_0.gguf", writer("b"))
+    machine.run("models", "rm", "--yes", named)
+    assert not gone.exists()
+    assert kept.exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links of POSIX")
+def test_rm_does_not_guess_between_quantizations(machine: Machine) -> None:
+    files = [cache_file(machine.hub, "owner/a-GGUF", f"a-{each}.gguf", writer(each)) for each in ("Q8_0", "Q4_0")]
+    done = machine.run("models", "rm", "--yes", "owner/a-GGUF", check=2)
+    assert "names 2 models" in done.stderr
+    assert "owner/a-GGUF:Q4_0" in done.stderr
+    assert all(path.exists() for path in files)
+    assert "There is no model named" in machine.run("models", "rm", "--yes", "owner/a-GGUF:Q5_0", check=2).stderr
+    files[0].unlink()
+    machine.run("models", "rm", "--yes", "owner/a-GGUF")
+    assert not files[1].exists()
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links of POSIX")

@@ -122,6 +122,38 @@ def test_drafts_here_are_ranked_and_the_best_is_picked(pair: Pair, home: Path, f
     pair("Big.gguf", "--draft", "Small.gguf", "--ctx", 2048, "--pick", "mine", "--replace")
 
 
+def test_a_saved_pair_stands_for_its_target_and_its_draft_is_among_the_drafts(pair: Pair, home: Path, tmp_path: Path):
+    """Wherever its draft lies: here in a folder where nobody looks."""
+    (home / "config").mkdir(parents=True)
+    folder = pair.folder
+    (home / "config" / "config.toml").write_text(
+        f'[pairs.mine]\ntarget = "{folder / "Big.gguf"}"\ndraft = "{folder / "Small.gguf"}"\nctx = 2048\n'
+        f'[pairs.broken]\ntarget = "{folder / "Big.gguf"}"\ndraft = "{folder / "gone.gguf"}"\n'
+    )
+    answer = pair.json("mine", "--gpu-memory", 12)
+    assert answer["n_ctx"] == 2048
+    assert [Path(each["draft"]["path"]).name for each in answer["drafts"]] == ["Small.gguf"]
+    pair.variables["LOCALSPEC_MODELS_DIR"] = str(folder)  # found in two ways, and judged once
+    assert [Path(each["draft"]["path"]).name for each in pair.json("mine")["drafts"]] == ["Small.gguf"]
+    assert pair.json("mine", "--draft", "Stranger.gguf", code=3)["verdict"] == "refused"
+    assert any("gone.gguf" in note for note in pair.json("broken", "--gpu-memory", 12)["notes"])
+
+
+def test_the_second_time_no_header_is_transferred(online: Pair, server: FakeHub):
+    asked = ("owner/Big-GGUF:Q8_0", "--draft", "owner/Small-GGUF:Q8_0", *CARD)
+    first = online.json(*asked)
+    sent = server.n_sent
+    assert first["target"]["header_bytes"] > 0
+    assert first["draft"]["header_bytes"] > 0
+    second = online.json(*asked)
+    assert online.json("owner/Big-GGUF:Q8_0", *CARD)["target"]["header_bytes"] == 0
+    assert server.n_sent == sent
+    assert second["target"] == first["target"] | {"header_bytes": 0}
+    assert second["draft"] == first["draft"] | {"header_bytes": 0}
+    for key in ("verdict", "reasons", "warnings", "fits"):
+        assert second[key] == first[key]
+
+
 def test_what_is_refused_is_not_picked(pair: Pair, home: Path):
     said = pair("Big.gguf", "--draft", "Stranger.gguf", *CARD, "--pick", "mine", code=3)
     assert "no draft to pick" in said.stderr.decode()
@@ -185,8 +217,9 @@ def test_names_in_headers_cannot_steer_a_terminal(pair: Pair, tmp_path: Path):
 def test_measuring_stores_a_speed_that_is_shown_from_then_on(pair: Pair, tiny_models: TinyModels, home: Path):
     files = (tiny_models.target, "--draft", tiny_models.draft, "--ctx", 512)
     assert pair.json(*files)["measured"] is None
-    first = pair.json(*files, "--measure")
-    speed = first["measured"]
+    done = pair(*files, "--measure", "--json")
+    assert done.stderr.decode().splitlines()[-1] == "Measuring draft.gguf (1 of 1)"
+    speed = json.loads(done.stdout)["measured"]
     assert speed["plain_tokens_per_s"] > 0
     assert speed["low"] <= speed["speedup"] <= speed["high"]
     assert speed["n_prompts"] >= 1

@@ -13,6 +13,7 @@ import typer
 from click.testing import Result
 from typer.testing import CliRunner
 
+from localspec.cli.main import GlobalOptions
 from localspec.cli.plan import plan
 from localspec.cli.plan_screen import write_plan
 from localspec.errors import IncompatiblePairError, LocalspecError, ModelFileError, UnsupportedModelError, UsageError
@@ -52,13 +53,15 @@ def draft(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def without_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_a_card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
     host = MemoryDevice("system memory", 16 * GIB, 8 * GIB)
     monkeypatch.setattr(devices, "machine", lambda: Machine(host, (), False, ""))
 
 
 def run(*args: object) -> Result:
-    return CliRunner().invoke(app, list(map(str, args)), env={"COLUMNS": "160", "NO_COLOR": "1"})
+    given = GlobalOptions(config=None, verbosity=0)
+    return CliRunner().invoke(app, list(map(str, args)), env={"COLUMNS": "160", "NO_COLOR": "1"}, obj=given)
 
 
 def as_json(*args: object, code: int = 0) -> dict[str, Any]:
@@ -157,6 +160,63 @@ def test_an_unknown_architecture_is_called_an_estimate(tmp_path: Path) -> None:
     path = write_shape(tmp_path / "new.gguf", dense("llama9", 2, 256, 4, 2, 64, 512, 300, 2048), tokens=True)
     assert as_json("--target", path)["target"]["is_exact"] is False
     assert "estimates" in run("--target", path).stdout
+
+
+# --- naming the target ------------------------------------------------------------------------------------------------
+
+
+def test_the_target_comes_first_or_as_an_option(target: Path, draft: Path) -> None:
+    given = ["--draft", draft, *SHORT, "--gpu-memory", 8]
+    assert as_json(target, *given) == as_json("--target", target, *given) == as_json("-m", target, *given)
+    error = refusal(target, "--target", target)
+    assert isinstance(error, UsageError)
+    assert "both name the target" in error.message
+
+
+@pytest.fixture
+def saved(target: Path, draft: Path, tmp_path: Path) -> Path:
+    file = tmp_path / "home" / "config" / "config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text(
+        f"""
+ctx = 1024
+kv_type = "bf16"
+[pairs.mine]
+target = "{target}"
+draft = "{draft}"
+ctx = 2048
+kv_type = "q8_0"
+gpu_layers = 7
+[pairs.alone]
+target = "{target}"
+""",
+        encoding="utf-8",
+    )
+    return file
+
+
+def test_a_saved_pair_is_planned_as_it_would_be_loaded(target: Path, draft: Path, saved: Path) -> None:
+    choice = as_json("mine", "--gpu-memory", 8)["choice"]
+    assert (choice["n_ctx"], choice["kv_type"], choice["gpu_layers"]) == (2048, "q8_0", 7)
+    assert (choice["draft"], choice["draft_kv_type"]) == (str(draft), "f16")
+    alone = as_json("--target", "alone", "--gpu-memory", 8)["choice"]
+    assert (alone["n_ctx"], alone["kv_type"], alone["draft"], alone["whole_on_gpu"]) == (1024, "bf16", None, True)
+
+
+def test_flags_go_before_a_saved_pair(target: Path, draft: Path, saved: Path) -> None:
+    flags = ["--ctx", 512, "--kv-type", "f16", "--gpu-layers", -1, "--draft-kv-type", "q8_0"]
+    choice = as_json("mine", *flags, "--gpu-memory", 8)["choice"]
+    assert (choice["n_ctx"], choice["kv_type"], choice["draft_kv_type"]) == (512, "f16", "q8_0")
+    assert choice["whole_on_gpu"] is True
+    assert as_json("mine", "--draft", target, "--gpu-memory", 32)["choice"]["draft"] == str(target)
+
+
+def test_a_file_goes_before_a_pair_of_its_name(
+    target: Path, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine").symlink_to(target)
+    monkeypatch.chdir(tmp_path)
+    assert as_json("mine", *SHORT)["choice"]["draft"] is None
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------------

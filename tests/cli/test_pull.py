@@ -202,7 +202,7 @@ def test_a_search_lists_repositories_and_nothing_is_fetched(environment: dict[st
     facts = {"total": 1_500_000_000, "architecture": "qwen2", "context_length": 32768}
     server.found = [{"id": "small/Draft-GGUF", "downloads": 1234, "gated": "auto", "gguf": facts}, {"id": "o/r"}]
     shown = run(environment, "--search", "small", "draft").stdout
-    assert all(word in shown for word in ("small/Draft-GGUF", "1.5 B", "32,768", "1,234", "licence to accept", "o/r"))
+    assert all(word in shown for word in ("small/Draft-GGUF", "1.50 B", "32,768", "1,234", "licence to accept", "o/r"))
     found = json.loads(run(environment, "--search", "gguf", "--json").stdout)
     assert [each["repo"] for each in found] == ["small/Draft-GGUF", "o/r"]
     server.found = []

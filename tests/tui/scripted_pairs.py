@@ -19,13 +19,14 @@ from localspec.models.advice import PairWarning
 from localspec.models.compat import PairVerdict, Reason, Verdict
 from localspec.models.header import GgufHeader, TensorInfo
 from localspec.models.references import FileReference, HubReference
-from localspec.pairing.chosen import ChosenPair, Target, pair_spec
+from localspec.pairing.chosen import ChosenPair, ReadyPair, Target, ready_pair
 from localspec.pairing.downloads import Download, DownloadState
 from localspec.pairing.drafts import Conditions, DraftOption, Place
+from localspec.pairing.fit import Fit
 from localspec.pairing.prediction import Prediction
 from localspec.pairing.resolve import ResolvedModel
 from localspec.pairing.service import Listing, Quantization
-from localspec.pairing.targets import Fit, TargetEntry
+from localspec.pairing.targets import TargetEntry
 
 GB = 10**9
 GIB = 2**30
@@ -180,6 +181,7 @@ class ScriptedPairs:
     drafts_of: Callable[[Target], Sequence[DraftOption]] = lambda _: ()
     notes: Sequence[str] = ()
     may_answer: Callable[[], None] = lambda: None  # blocks while the test wants it
+    tuned: Callable[[ReadyPair], ReadyPair] = lambda ready: ready  # what a profile makes of a pair
     downloads: ScriptedDownloads = field(default_factory=ScriptedDownloads)
     searched: list[str] = field(default_factory=list)
     saved: dict[str, ChosenPair] = field(default_factory=dict)
@@ -219,8 +221,8 @@ class ScriptedPairs:
     def draft_quantizations(self, target: Target, draft: DraftOption) -> Sequence[Quantization]:
         return _answer(self.forms)
 
-    def spec(self, chosen: ChosenPair, fetched: Mapping[str, Path]) -> PairSpec:
-        return pair_spec(chosen, Settings(), fetched)
+    def ready(self, chosen: ChosenPair, fetched: Mapping[str, Path]) -> ReadyPair:
+        return self.tuned(ready_pair(chosen, Settings(), fetched, uses_profile=False))
 
     def save(self, name: str, chosen: ChosenPair, *, replace_existing: bool) -> Path:
         if self.refuses_save is not None and not replace_existing:

@@ -8,16 +8,18 @@ import pytest
 from textual.pilot import Pilot
 
 from localspec.engine.events import Cancelled, Loading, SwapFailed
-from localspec.engine.requests import Message, ModelSpec, PairSpec
+from localspec.engine.requests import Message, Mode, ModelSpec, PairSpec
 from localspec.errors import (
     DiskFullError,
     EngineError,
     IncompatiblePairError,
     LocalspecError,
 )
+from localspec.pairing.chosen import ChosenPair, ReadyPair
 from localspec.pairing.downloads import DownloadState
 from localspec.pairing.drafts import Place
 from localspec.pairing.service import Listing
+from localspec.tui.messages import PairChosen
 from localspec.tui.screens.pair import PairScreen
 from localspec.tui.screens.problem import ProblemDialog
 from localspec.tui.session import Readiness
@@ -361,9 +363,51 @@ async def test_the_end_of_a_load_that_another_one_replaced_is_not_shown() -> Non
         assert app.chat.session.readiness is Readiness.READY
 
 
+async def test_a_pair_drafts_as_it_was_tuned_and_the_next_one_does_not() -> None:
+    engine, pairs = ScriptedEngine(), near_pairs()
+
+    def tuned(ready: ReadyPair) -> ReadyPair:
+        if ready.spec.draft is None:
+            return ready
+        changes = {"mode": Mode.DRAFT, "num_speculative_tokens": 5, "fixed_length": True}
+        return replace(ready, **changes, notice="Settings as tuned on 2026-11-30: mode draft.")  # type: ignore[arg-type]
+
+    pairs.tuned = tuned
+    app = make_app(engine, pairs=pairs)
+    async with app.run_test(size=NARROW, notifications=True) as pilot:
+        await choose_near(pilot)
+        await until_shown(pilot, "Settings as tuned on")
+        engine.report_load(LOADED)
+        await send(pilot, "one")
+        request = engine.requests[-1]
+        assert (request.mode, request.num_speculative_tokens, request.fixed_length) == (Mode.DRAFT, 5, True)
+        engine.play(complete("A reply."))
+        await until_shown(pilot, "A reply.")
+        pairs.tuned = lambda ready: ready
+        app.post_message(PairChosen(ChosenPair(target("other"), None)))
+        await until(pilot, lambda: engine.pairs[-1].draft is None)
+        engine.report_load(replace(LOADED, draft_name=None))
+        await send(pilot, "two")
+        request = engine.requests[-1]
+        assert (request.mode, request.num_speculative_tokens, request.fixed_length) == (Mode.AUTO, None, False)
+
+
+async def test_a_mode_that_was_chosen_by_key_outlives_pairs_that_nobody_tuned() -> None:
+    engine = ScriptedEngine()
+    app = make_app(engine, pairs=near_pairs())
+    async with app.run_test(size=NARROW) as pilot:
+        await settle(pilot)
+        await pilot.press("ctrl+t", "ctrl+t")
+        await choose_near(pilot)
+        await until(pilot, lambda: app.screen is app.chat)
+        engine.report_load(LOADED)
+        await send(pilot, "one")
+        assert engine.requests[-1].mode is Mode.LOOKUP
+
+
 async def test_a_pair_that_cannot_be_built_says_so() -> None:
     class Refusing(ScriptedPairs):
-        def spec(self, chosen: object, fetched: object) -> PairSpec:
+        def ready(self, chosen: object, fetched: object) -> ReadyPair:
             raise LocalspecError("It is gone.", hint="Look again.")
 
     pairs = near_pairs()

@@ -13,8 +13,9 @@ from textual.widgets import Footer
 from localspec.errors import HubUnreachableError, LocalspecError, ModelFileError, OfflineError, UsageError
 from localspec.models.compat import PairVerdict, Reason, Verdict
 from localspec.pairing.drafts import DraftOption, Place
+from localspec.pairing.fit import Fit
 from localspec.pairing.service import Listing, Quantization
-from localspec.pairing.targets import Fit, TargetEntry
+from localspec.pairing.targets import TargetEntry
 from localspec.tui.app import ChatApp
 from localspec.tui.screens.pair import PairScreen
 from localspec.tui.widgets.row_list import RowList

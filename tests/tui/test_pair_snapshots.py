@@ -13,8 +13,8 @@ from localspec.models.compat import PairVerdict, Reason, Verdict
 from localspec.pairing.chosen import Target
 from localspec.pairing.downloads import Download, DownloadState
 from localspec.pairing.drafts import DraftOption, Place
+from localspec.pairing.fit import Fit
 from localspec.pairing.service import Listing, Quantization
-from localspec.pairing.targets import Fit
 from localspec.tui.theme import LIGHT
 from tests.tui.chat_driver import NARROW, WIDE, make_app, settle, until, until_shown
 from tests.tui.scripted_engine import ScriptedEngine

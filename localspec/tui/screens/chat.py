@@ -69,6 +69,8 @@ class ChatScreen(Screen[None]):
         self._bridge = EngineBridge(self.post_message)
         self._view = ChatView(pair, options)
         self._has_pairs = options.pairs is not None
+        self._server = options.server
+        self._options = options
         self._by_origin = False
         self.session = Session(engine, pair, options, self._bridge.deliver)
 
@@ -108,6 +110,9 @@ class ChatScreen(Screen[None]):
 
     def action_next_mode(self) -> None:
         """Use the next mode, from the next reply on."""
+        if not self.session.takes_modes:
+            self._say_of_server("It drafts, or not, as it was started; only localspec's own server takes a mode.")
+            return
         modes = list(self._modes)
         # A chat that was started in a mode without a key to it runs like auto, which is the first.
         at = modes.index(self.session.mode) if self.session.mode in modes else 0
@@ -120,6 +125,9 @@ class ChatScreen(Screen[None]):
 
     def action_origins(self) -> None:
         """Show the replies by token origin, or as Markdown again."""
+        if self._server:
+            self._say_of_server("It does not tell where its tokens come from.")
+            return
         self._by_origin = not self._by_origin
         self._view.show_origins(self._by_origin)
 
@@ -164,7 +172,10 @@ class ChatScreen(Screen[None]):
 
     def action_pairs(self) -> None:
         """Choose models."""
-        self.post_message(PairsAsked())
+        if self._server:
+            self._say_of_server("Its models are chosen where it is started. Without --endpoint, models run here.")
+        else:
+            self.post_message(PairsAsked())
 
     def use_pair(self, pair: PairSpec) -> None:
         """Load another pair, or exchange the draft model where the target stays; no reply may be running."""
@@ -178,6 +189,13 @@ class ChatScreen(Screen[None]):
         else:
             self.notify("This pair is loaded already.")
 
+    def use_drafting(self, mode: Mode, num_speculative_tokens: int | None, fixed_length: bool) -> None:
+        """Draft so from the next reply on, since it suits the pair."""
+        self._options.num_speculative_tokens = num_speculative_tokens
+        self._options.fixed_length = fixed_length
+        self._view.show_ceiling(num_speculative_tokens)
+        self.use_mode(mode)
+
     def show_downloads(self, rows: Sequence[Download]) -> None:
         """How downloads stand."""
         self._view.show_downloads(rows)
@@ -188,9 +206,10 @@ class ChatScreen(Screen[None]):
 
     def commands(self) -> Iterator[SystemCommand]:
         """What the command palette offers."""
-        for mode, help_text in self._modes.items():
+        for mode, help_text in self._modes.items() if self.session.takes_modes else ():
             yield SystemCommand(f"Mode: {mode.value}", help_text, lambda mode=mode: self.use_mode(mode))
-        yield SystemCommand("Token origins", "Show the replies by token origin, or not", self.action_origins)
+        if not self._server:
+            yield SystemCommand("Token origins", "Show the replies by token origin, or not", self.action_origins)
         yield SystemCommand("Copy", "The last reply, or a code block of it", self.action_copy)
         yield SystemCommand("Ask again", "Replace the last reply", self.action_again)
         yield SystemCommand("Edit the last prompt", "Take it back into the input", self.action_edit)
@@ -204,7 +223,7 @@ class ChatScreen(Screen[None]):
         """Stop is there while something can be stopped, and the choice of models where there is one."""
         if action == "stop":
             return self.session.open is not None
-        return self._has_pairs if action == "pairs" else True
+        return self._has_pairs or bool(self._server) if action == "pairs" else True
 
     # What the engine says.
 
@@ -243,8 +262,11 @@ class ChatScreen(Screen[None]):
     @property
     def _modes(self) -> dict[Mode, str]:
         """Those with a key to them. Without a draft model, auto is lookup."""
-        pair = self.session.pair
-        has_draft = pair is None or pair.draft is not None
+        pair, loaded = self.session.pair, self.session.loaded
+        if self._server:
+            has_draft = loaded is not None and loaded.draft_name is not None
+        else:
+            has_draft = pair is None or pair.draft is not None
         return _MODES if has_draft else {mode: _MODES[mode] for mode in (Mode.AUTO, Mode.PLAIN)}
 
     def _load(self) -> None:
@@ -261,7 +283,8 @@ class ChatScreen(Screen[None]):
             self._show_problem(error)
             return
         is_ready = self.session.readiness is Readiness.READY
-        self._view.begin(exchange, "waiting for the engine" if is_ready else "waiting for the models")
+        awaited = "server" if self._server else "engine" if is_ready else "models"
+        self._view.begin(exchange, f"waiting for the {awaited}")
         self.refresh_bindings()
 
     def _end(self, exchange: Exchange) -> None:
@@ -291,6 +314,9 @@ class ChatScreen(Screen[None]):
             self.action_new_chat()
         elif remedy == _TRY_AGAIN:
             self._load()
+
+    def _say_of_server(self, text: str) -> None:
+        self.notify(text, title="A server answers")
 
     def _take_back(self) -> Exchange | None:
         exchange = self.session.take_back()

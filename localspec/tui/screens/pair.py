@@ -18,8 +18,9 @@ from localspec.engine.requests import PairSpec
 from localspec.errors import LocalspecError
 from localspec.pairing.chosen import ChosenPair, Target
 from localspec.pairing.drafts import Place
+from localspec.pairing.fit import Fit
 from localspec.pairing.service import Listing, Quantization
-from localspec.pairing.targets import Fit, TargetEntry
+from localspec.pairing.targets import TargetEntry
 from localspec.printable import one_line
 from localspec.tui.background import Answered, Background, Question
 from localspec.tui.messages import PairChosen

@@ -9,7 +9,18 @@ from textual.containers import Horizontal, VerticalScroll
 from textual.content import Content
 from textual.widgets import Button, Static
 
-from localspec.errors import DoesNotFitError, EngineDiedError, EngineError, LocalspecError, ModelError, UsageError
+from localspec.errors import (
+    DoesNotFitError,
+    EndpointAnswerError,
+    EndpointError,
+    EndpointRefusedError,
+    EndpointUnreachableError,
+    EngineDiedError,
+    EngineError,
+    LocalspecError,
+    ModelError,
+    UsageError,
+)
 from localspec.printable import printable
 from localspec.tui.screens.dialog import Dialog
 
@@ -19,6 +30,10 @@ _TITLES: Final[tuple[tuple[type[LocalspecError], str], ...]] = (
     (EngineError, "The engine failed"),
     (ModelError, "The models cannot be used"),
     (DoesNotFitError, "It does not fit"),
+    (EndpointUnreachableError, "No whole answer from the server"),
+    (EndpointRefusedError, "The server refuses"),
+    (EndpointAnswerError, "The answer cannot be used"),
+    (EndpointError, "The server failed"),
     (UsageError, "The request cannot be used"),
 )
 

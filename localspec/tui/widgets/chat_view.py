@@ -44,13 +44,22 @@ class ChatView(Vertical):
 
     def __init__(self, pair: PairSpec | None, options: ChatOptions) -> None:
         super().__init__()
-        self._welcome = Welcome(pair.name if pair else "", options.notice, invites=options.is_first_run)
+        self._server = options.server
+        self._welcome = Welcome(
+            pair.name if pair else "", options.notice, invites=options.is_first_run, server=options.server
+        )
         self._has_pair = pair is not None
         self._loaded: Loaded | None = None
         self._download_line = DownloadLine()
         self._legend = OriginLegend()
         self._loading_line = LoadingLine()
-        self._statistics = Statistics(options.mode, options.num_speculative_tokens, options.memory_probe)
+        self._mode = options.mode
+        self._statistics = Statistics(
+            options.mode,
+            options.num_speculative_tokens,
+            options.memory_probe,
+            is_remote=bool(options.server),
+        )
         self.transcript = Transcript(self._welcome)
         self.prompt = Prompt()
 
@@ -92,6 +101,10 @@ class ChatView(Vertical):
         self._welcome.show_choice(pair.name)
         self._loading_line.show(f"Loading {pair.name}", 0.0)
 
+    def show_ceiling(self, num_speculative_tokens: int | None) -> None:
+        """The most that is drafted at once from the next reply on."""
+        self._statistics.show_ceiling(num_speculative_tokens)
+
     def show_downloads(self, rows: Sequence[Download]) -> None:
         """How downloads stand."""
         self._download_line.look(rows)
@@ -101,14 +114,14 @@ class ChatView(Vertical):
         self._welcome.show_loaded(loaded)
         self._statistics.show_loaded(loaded)
         before, self._loaded = self._loaded, loaded
-        change = _change(before, loaded) if before is not None else ""
+        change = _change(before, loaded, is_remote=bool(self._server)) if before is not None else ""
         template_note = "" if loaded.has_chat_template else _NO_TEMPLATE
         self.transcript.note("\n".join(filter(None, (change, loaded.speculation_note, template_note))))
 
     def begin(self, exchange: Exchange, status: str) -> None:
         """A prompt was sent; `status` is what its reply waits for."""
         self.transcript.add(exchange).show_status(status)
-        self._statistics.begin(exchange.reply.mode)
+        self._statistics.begin(exchange.reply.mode or self._mode)
         self._legend.begin()
 
     def show_progress(self, report: Report, exchange: Exchange) -> None:
@@ -126,7 +139,8 @@ class ChatView(Vertical):
                 view.show_status(f"reading the prompt, {n_done:,} of {n_total:,} tokens")
             case Decoded(steps=steps, metrics=metrics):
                 view.grow()
-                view.show_status("writing" if exchange.reply.is_empty else "")
+                is_thinking, is_empty = exchange.reply.is_thinking, exchange.reply.is_empty
+                view.show_status("thinking" if is_thinking else "writing" if is_empty else "")
                 self._statistics.advance(metrics, steps)
                 self._legend.advance(steps)
             case Finished() | Cancelled():
@@ -159,10 +173,12 @@ class ChatView(Vertical):
         self.prompt.focus()
 
 
-def _change(before: Loaded, now: Loaded) -> str:
+def _change(before: Loaded, now: Loaded, *, is_remote: bool) -> str:
     """Who answers from here on, if that is somebody else than before."""
     if (before.target_name, before.draft_name) == (now.target_name, now.draft_name):
         return ""
+    if is_remote:
+        return f"From here on {one_line(now.target_name)} answers."
     draft = one_line(now.draft_name) if now.draft_name else "no draft model"
     if before.target_name == now.target_name:
         return f"The draft model from here on: {draft}."

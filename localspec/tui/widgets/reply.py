@@ -114,7 +114,8 @@ def summary(reply: Reply) -> str:
             parts.append("cut where the context is full")
     metrics = reply.metrics
     if metrics is not None and metrics.n_tokens:
-        parts.append(f"{reply.mode.value} mode")
+        if reply.mode is not None:
+            parts.append(f"{reply.mode.value} mode")
         parts.append(f"{figures.count(metrics.n_tokens)} tokens")
         if metrics.tokens_per_second is not None:
             parts.append(f"{figures.rate(metrics.tokens_per_second)} tokens/s")

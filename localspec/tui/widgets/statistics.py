@@ -34,9 +34,9 @@ class Statistics(Widget):
             super().__init__()
             self.memory = memory
 
-    def __init__(self, mode: Mode, ceiling: int | None, memory_probe: MemoryProbe) -> None:
+    def __init__(self, mode: Mode, ceiling: int | None, memory_probe: MemoryProbe, *, is_remote: bool = False) -> None:
         super().__init__()
-        self.readings = Readings(ceiling=ceiling, next_mode=mode)
+        self.readings = Readings(ceiling=ceiling, next_mode=mode, is_remote=is_remote)
         self._memory_probe = memory_probe
         self._is_probing = False
 
@@ -54,6 +54,11 @@ class Statistics(Widget):
     def show_next_mode(self, mode: Mode) -> None:
         """The mode of the next reply."""
         self.readings.next_mode = mode
+        self.refresh()
+
+    def show_ceiling(self, num_speculative_tokens: int | None) -> None:
+        """The most that is drafted at once; None: what suits the source."""
+        self.readings.ceiling = num_speculative_tokens
         self.refresh()
 
     def begin(self, mode: Mode) -> None:

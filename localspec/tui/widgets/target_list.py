@@ -17,8 +17,9 @@ from textual.widgets import Input
 
 from localspec.errors import LocalspecError
 from localspec.pairing.drafts import Place
+from localspec.pairing.fit import Fit
 from localspec.pairing.service import Listing
-from localspec.pairing.targets import Fit, TargetEntry
+from localspec.pairing.targets import TargetEntry
 from localspec.printable import one_line
 from localspec.tui.figures import file_size
 from localspec.tui.pair_figures import fit_text, tokens

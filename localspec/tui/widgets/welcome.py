@@ -17,12 +17,13 @@ _INVITATION: Final = " chooses models for this machine; or just type."
 class Welcome(Widget):
     """The product, the models that answer, and how to begin."""
 
-    def __init__(self, pair_name: str, notice: str, *, invites: bool = False) -> None:
-        """`pair_name` "": there is none yet. `invites`: nobody has chosen one, so say how."""
+    def __init__(self, pair_name: str, notice: str, *, invites: bool = False, server: str = "") -> None:
+        """`pair_name` "": there is none yet. `invites`: nobody has chosen one, so say how. `server`: whose models."""
         super().__init__()
         self._invites = invites
         self._pair_name = printable(pair_name)
         self._notice = printable(notice)
+        self._server = printable(server)
         self._loaded: Loaded | None = None
 
     def show_loaded(self, loaded: Loaded) -> None:
@@ -60,6 +61,8 @@ class Welcome(Widget):
 
     def _models(self) -> list[Content]:
         loaded = self._loaded
+        if self._server:
+            return [_fact("server", self._server), *(_facts_of_server(loaded) if loaded is not None else [])]
         if loaded is None and not self._pair_name:
             return [Content("No models are loaded yet. F2 chooses them.")]
         if loaded is None:
@@ -74,6 +77,16 @@ class Welcome(Widget):
             _fact("context", f"{loaded.n_ctx:,} tokens"),
             _fact("weights", f"{figures.size(loaded.weights_bytes)} on the {where}"),
         ]
+
+
+def _facts_of_server(loaded: Loaded) -> list[Content]:
+    """What it tells; the draft model only localspec's own."""
+    facts = [_fact("model", printable(loaded.target_name))]
+    if loaded.draft_name:
+        facts.append(_fact("draft", printable(loaded.draft_name)))
+    if loaded.n_ctx:
+        facts.append(_fact("context", f"{loaded.n_ctx:,} tokens"))
+    return facts
 
 
 def _fact(name: str, value: str) -> Content:
