@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-pytest_plugins = ["tests.native_fixtures"]
+pytest_plugins = ["tests.native_fixtures", "tests.stand_in_server"]
 
 # As in the engine's process: threads of llama.cpp that wait for each other give way on a busy machine.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")

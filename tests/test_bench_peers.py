@@ -31,109 +31,12 @@ from scripts.peers.contenders import Task, checked
 from scripts.peers.modes import DEFAULT_MODES, MODES, own_mode
 from scripts.peers.reply import Reply
 from scripts.peers.report import BEST_PER_CELL, Circumstances, Report
-from scripts.peers.server import LlamaServer, ServerSettings, server_environment
+from scripts.peers.server import ServerProcess, ServerSettings, server_environment
 from scripts.peers.turns import Run, idle_load, tasks_of, turns
 from tests.native_fixtures import TinyModels
+from tests.stand_in_server import STAND_IN, StandIn, is_alive
 
 ROOT = Path(__file__).parents[1]
-
-# Answers as llama-server does, a token every 5 ms; writes down its process and every request that it answered.
-STAND_IN = f"""#!{sys.executable}
-import http.server, json, os, sys, time
-
-arguments = sys.argv[1:]
-journal = os.environ["STAND_IN_JOURNAL"]
-
-def note(kind, value):
-    with open(journal, "a") as file:
-        file.write(json.dumps([kind, value]) + "\\n")
-
-if "--version" in arguments:
-    sys.exit("version: a stand-in")
-if "--list-devices" in arguments:
-    print("Available devices:\\n  " + os.environ.get("STAND_IN_DEVICE", "(none)"))
-    sys.exit()
-if os.environ.get("STAND_IN_FAILS", "no such mode") in arguments:
-    sys.exit("error: the model is no model")
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_):
-        pass
-
-    def do_GET(self):
-        self.send_response(200)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def send(self, text):
-        data = text.encode()
-        self.wfile.write(b"%x\\r\\n%s\\r\\n" % (len(data), data))
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if os.environ.get("STAND_IN_REFUSES"):
-            answer = b'{{"error": {{"code": 400, "message": "this is refused"}}}}'
-            self.send_response(400)
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
-            return
-        self.send_response(200)
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        for n in range(1, body["n_predict"] + 1):
-            time.sleep(0.005)
-            self.send("data: " + json.dumps({{"content": "x", "stop": False, "tokens_predicted": n}}) + "\\n\\n")
-            if os.environ.get("STAND_IN_DIES") == str(n):
-                os._exit(1)
-        timings = {{"cache_n": 0, "predicted_per_second": 199.0, "draft_n": 8, "draft_n_accepted": 6}}
-        last = {{"stop": True, "tokens_evaluated": len(body["prompt"]), "timings": timings}}
-        self.send("data: " + json.dumps(last) + "\\n\\n")
-        self.send("")
-        note("request", body)
-
-note("process", os.getpid())
-note("flags", arguments)
-print("this is the log", flush=True)
-port = int(arguments[arguments.index("--port") + 1])
-http.server.HTTPServer(("127.0.0.1", port), Handler).serve_forever()
-"""
-
-
-class StandIn:
-    """A llama-server that is none, and what it wrote down."""
-
-    def __init__(self, folder: Path) -> None:
-        self.binary = folder / "llama-server"
-        self.binary.write_text(STAND_IN, encoding="utf-8")
-        self.binary.chmod(0o755)
-        self.journal = folder / "journal"
-
-    def noted(self, kind: str) -> list[Any]:
-        text = self.journal.read_text(encoding="utf-8") if self.journal.exists() else ""
-        notes = [json.loads(line) for line in text.splitlines()]
-        return [value for found, value in notes if found == kind]
-
-    def living(self) -> list[int]:
-        return [process_id for process_id in self.noted("process") if _is_alive(process_id)]
-
-
-def _is_alive(process_id: int) -> bool:
-    try:
-        os.kill(process_id, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-@pytest.fixture
-def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
-    made = StandIn(tmp_path)
-    monkeypatch.setenv("STAND_IN_JOURNAL", str(made.journal))
-    yield made
-    assert made.living() == []
 
 
 def settings(binary: Path, draft: Path | None = Path("draft.gguf")) -> ServerSettings:
@@ -311,7 +214,7 @@ def test_a_reply_must_answer_the_prompt_that_was_meant() -> None:
 
 
 def test_a_server_replies_and_ends(stand_in: StandIn) -> None:
-    with LlamaServer("plain", settings(stand_in.binary).command(MODES["plain"])) as server:
+    with ServerProcess("plain", settings(stand_in.binary).command(MODES["plain"])) as server:
         assert server.process_id is not None
         assert [server.process_id] == stand_in.living()
         reply = complete(server.port, body(6))
@@ -331,7 +234,7 @@ def test_a_server_replies_and_ends(stand_in: StandIn) -> None:
 
 def test_a_server_that_fails_shows_its_last_words(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STAND_IN_FAILS", "ngram-simple")
-    server = LlamaServer("ngram", settings(stand_in.binary).command(MODES["ngram"]))
+    server = ServerProcess("ngram", settings(stand_in.binary).command(MODES["ngram"]))
     with pytest.raises(EngineError, match=r"ended with code 1 .*\n.*the model is no model") as failed:
         server.start()
     assert "--spec-type ngram-simple" in failed.value.hint
@@ -340,7 +243,7 @@ def test_a_server_that_fails_shows_its_last_words(stand_in: StandIn, monkeypatch
 
 def test_a_server_that_cannot_be_started_is_named(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="nothing cannot be started: No such file"):
-        LlamaServer("plain", [str(tmp_path / "nothing")]).start()
+        ServerProcess("plain", [str(tmp_path / "nothing")]).start()
 
 
 def test_a_server_that_ignores_its_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,20 +253,23 @@ def test_a_server_that_ignores_its_end_is_ended(tmp_path: Path, monkeypatch: pyt
     deaf.write_text(STAND_IN.replace("arguments = ", ignoring, 1), encoding="utf-8")
     deaf.chmod(0o755)
     monkeypatch.setenv("STAND_IN_JOURNAL", str(tmp_path / "journal"))
-    with LlamaServer("plain", settings(deaf).command(MODES["plain"])) as server:
+    with ServerProcess("plain", settings(deaf).command(MODES["plain"])) as server:
         process_id = server.process_id
     assert process_id is not None
-    assert not _is_alive(process_id)
+    assert not is_alive(process_id)
 
 
 def test_refusals_and_deaths_are_told(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     command = settings(stand_in.binary).command(MODES["plain"])
     monkeypatch.setenv("STAND_IN_REFUSES", "1")
-    with LlamaServer("plain", command) as server, pytest.raises(EngineError, match=r"answered 400: .*this is refused"):
+    with (
+        ServerProcess("plain", command) as server,
+        pytest.raises(EngineError, match=r"answered 400: .*this is refused"),
+    ):
         complete(server.port, body(6))
     monkeypatch.delenv("STAND_IN_REFUSES")
     monkeypatch.setenv("STAND_IN_DIES", "3")
-    with LlamaServer("plain", command) as server, pytest.raises(EngineError, match=r"broke off|in the middle"):
+    with ServerProcess("plain", command) as server, pytest.raises(EngineError, match=r"broke off|in the middle"):
         complete(server.port, body(6))
     with pytest.raises(EngineError, match=r"broke off: .*refused"):
         complete(server.port, body(6))
@@ -638,7 +544,7 @@ def test_a_server_that_fails_ends_the_others(stand_in: StandIn, tiny_models: Tin
     with bench_peers(tiny_models, tmp_path, *arguments, variables=variables) as running:
         out, err = running.communicate(timeout=60)
     assert (running.returncode, out) == (1, "")
-    assert "llama-server (greedy) ended with code 1" in err
+    assert "llama-server greedy ended with code 1" in err
     assert "the model is no model" in err
     assert len(stand_in.noted("process")) == 1
     assert stand_in.living() == []

@@ -414,7 +414,7 @@ def test_the_comparison_installs_its_peer_once(checkout: Checkout) -> None:
     assert len(checkout.calls) == n_calls
 
 
-@pytest.mark.parametrize("script", ["bench_peers", "bench_rows", "bench_verification"])
+@pytest.mark.parametrize("script", ["bench_peers", "bench_rows", "bench_serve", "bench_verification"])
 def test_asking_for_help_installs_nothing(checkout: Checkout, script: str) -> None:
     asked = checkout.run(f"scripts/{script}", "--help")
     assert asked.returncode == 0

@@ -1,4 +1,4 @@
-"""One reply from llama-server: its `/completion` endpoint, streamed as server-sent events.
+"""One reply from llama-server, or from localspec in its words: `/completion`, streamed as server-sent events.
 
 The standard library's HTTP client: each message is stamped as it comes off the socket, and the client takes next to
 nothing of the cores that are measured.
@@ -53,10 +53,10 @@ def complete(port: int, body: dict[str, Any]) -> Reply:
         connection.request("POST", "/completion", json.dumps(body), {"Content-Type": "application/json"})
         response = connection.getresponse()
         if response.status != http.client.OK:
-            raise EngineError(f"llama-server answered {response.status}: {_shortened(response.read(_MAX_LINE_BYTES))}")
+            raise EngineError(f"The server answered {response.status}: {_shortened(response.read(_MAX_LINE_BYTES))}")
         return read_reply(_lines(response))
     except (OSError, http.client.HTTPException) as error:
-        raise EngineError(f"llama-server broke off: {str(error) or type(error).__name__}.") from error
+        raise EngineError(f"The server broke off: {str(error) or type(error).__name__}.") from error
     finally:
         connection.close()
 
@@ -64,7 +64,7 @@ def complete(port: int, body: dict[str, Any]) -> Reply:
 def _lines(response: http.client.HTTPResponse) -> Iterator[bytes]:
     while line := response.readline(_MAX_LINE_BYTES):
         if len(line) == _MAX_LINE_BYTES:
-            raise EngineError(f"llama-server sent a line without end: {_shortened(line)}")
+            raise EngineError(f"The server sent a line without end: {_shortened(line)}")
         yield line
 
 
@@ -82,27 +82,27 @@ def read_reply(lines: Iterable[bytes], now: Callable[[], float] = time.perf_coun
         arrived_s = now()
         if not line.startswith(b"data: "):
             if line.startswith(b"error: "):
-                raise EngineError(f"llama-server failed: {_shortened(line)}")
+                raise EngineError(f"The server failed: {_shortened(line)}")
             continue
         try:
             message = json.loads(line.removeprefix(b"data: "))
             if "error" in message:
-                raise EngineError(f"llama-server failed: {_shortened(line)}")
+                raise EngineError(f"The server failed: {_shortened(line)}")
             if message["stop"]:
                 return _finished(arrivals, message)
             n_tokens = int(message["tokens_predicted"])
         except (ValueError, KeyError, TypeError) as error:
-            raise EngineError(f"llama-server sent a message that is not understood: {_shortened(line)}") from error
+            raise EngineError(f"The server sent a message that is not understood: {_shortened(line)}") from error
         if n_tokens > (arrivals[-1][1] if arrivals else 0):
             arrivals.append((arrived_s, n_tokens))
-    raise EngineError("llama-server ended its reply in the middle.")
+    raise EngineError("The server ended its reply in the middle.")
 
 
 def _finished(arrivals: list[tuple[float, int]], message: dict[str, Any]) -> Reply:
     """The last message brings no token, only the figures."""
     timings = message["timings"]
     if int(timings["cache_n"]):
-        raise EngineError("llama-server took a prompt from its cache, which was turned off.")
+        raise EngineError("The server took a prompt from its cache, which was turned off.")
     return Reply(
         arrivals=tuple(arrivals),
         n_prompt_tokens=int(message["tokens_evaluated"]),

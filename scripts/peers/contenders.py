@@ -10,12 +10,12 @@ from typing import Final, Protocol
 from localspec.bench.workloads import Workload
 from localspec.engine.client import EngineClient
 from localspec.engine.events import Finished, StepDecoded
-from localspec.engine.requests import GenerateRequest, Mode, SamplingParams
+from localspec.engine.requests import GenerateRequest, MixedPrompt, Mode, SamplingParams
 from localspec.errors import EngineError
 from scripts.peers.completion import complete, request_body
 from scripts.peers.modes import ServerMode
 from scripts.peers.reply import Reply
-from scripts.peers.server import LlamaServer, ServerSettings
+from scripts.peers.server import ServerProcess, ServerSettings
 
 OURS: Final = "localspec"
 THEIRS: Final = "llama-server"
@@ -73,7 +73,11 @@ class LocalspecContender:
     def reply(self, task: Task) -> Reply:
         """Compute a reply."""
         request = GenerateRequest(
-            task.workload.chat, sampling=task.sampling, mode=self._mode, max_tokens=task.max_tokens
+            MixedPrompt(task.tokens),
+            sampling=task.sampling,
+            mode=self._mode,
+            max_tokens=task.max_tokens,
+            reuses_cache=False,
         )
         arrivals: list[tuple[float, int]] = []
         n_tokens = 0
@@ -100,7 +104,7 @@ class ServerContender:
     def __init__(self, mode: ServerMode, settings: ServerSettings, *, keep: bool) -> None:
         self.name = self.name_of(mode)
         self._keep = keep and not mode.remembers
-        self._server = LlamaServer(mode.name, settings.command(mode))
+        self._server = ServerProcess(self.name, settings.command(mode))
 
     @staticmethod
     def name_of(mode: ServerMode) -> str:

@@ -86,16 +86,7 @@ def arrange(args: argparse.Namespace) -> Arrangement:
     Raises:
         LocalspecError: something cannot be used as given.
     """
-    n_threads = args.threads or default_threads()
-    if args.target is not None:
-        draft = None if args.draft is None else ModelSpec(args.draft)
-        pair = PairSpec(args.target.stem, ModelSpec(args.target), draft, args.ctx, n_threads)
-    elif args.draft is not None:
-        raise UsageError("--draft needs --target.", hint="A draft model drafts for one target: name both files.")
-    else:
-        files = demo_files()
-        target = ModelSpec(files.target, unpacked_from=files.draft)
-        pair = PairSpec("demo", target, ModelSpec(files.draft), args.ctx, n_threads)
+    pair = pair_of(args)
     modes = dict.fromkeys([*(MODES[name] for name in args.modes or DEFAULT_MODES), *map(own_mode, args.mode)])
     our_modes = [each for each in dict.fromkeys(args.ours or OUR_MODES) if pair.draft or each is not Mode.DRAFT]
     if not our_modes:
@@ -107,17 +98,11 @@ def arrange(args: argparse.Namespace) -> Arrangement:
     models = {"the target model": pair.target.path, "the draft model": draft_file}
     inputs = {**models, "the file of --workload": args.workload}
     require_writable({"--json": args.json, "--markdown": args.markdown}, inputs)
-    binary = find_server(args.llama_server)
+    servers = servers_of(pair, args.llama_server)
     return Arrangement(
         pair=pair,
-        servers=ServerSettings(
-            binary=binary,
-            target=pair.target.path,
-            draft=pair.draft.path if pair.draft else None,
-            n_ctx=args.ctx,
-            n_threads=n_threads,
-        ),
-        server_version=server_version(binary),
+        servers=servers,
+        server_version=server_version(servers.binary),
         server_modes=tuple(each for each in modes if pair.draft or not each.needs_draft_model),
         our_modes=tuple(our_modes),
         workloads=tuple(workloads),
@@ -126,4 +111,37 @@ def arrange(args: argparse.Namespace) -> Arrangement:
         max_tokens=args.max_tokens,
         keep_servers=not args.one_at_a_time,
         with_bindings=args.bindings,
+    )
+
+
+def pair_of(args: argparse.Namespace, *, n_slots: int = 1) -> PairSpec:
+    """The pair of --target, --draft, --ctx and --threads; the demo pair if no file is named.
+
+    Raises:
+        LocalspecError: a draft model without its target, or no demo pair here.
+    """
+    n_threads = args.threads or default_threads()
+    if args.target is not None:
+        draft = None if args.draft is None else ModelSpec(args.draft)
+        return PairSpec(args.target.stem, ModelSpec(args.target), draft, args.ctx, n_threads, n_slots=n_slots)
+    if args.draft is not None:
+        raise UsageError("--draft needs --target.", hint="A draft model drafts for one target: name both files.")
+    files = demo_files()
+    target = ModelSpec(files.target, unpacked_from=files.draft)
+    return PairSpec("demo", target, ModelSpec(files.draft), args.ctx, n_threads, n_slots=n_slots)
+
+
+def servers_of(pair: PairSpec, llama_server: Path | None) -> ServerSettings:
+    """llama-server with the same pair, threads, context and slots.
+
+    Raises:
+        UsageError: there is no llama-server.
+    """
+    return ServerSettings(
+        binary=find_server(llama_server),
+        target=pair.target.path,
+        draft=pair.draft.path if pair.draft else None,
+        n_ctx=pair.n_ctx or 0,
+        n_threads=pair.n_threads or default_threads(),
+        n_slots=pair.n_slots,
     )

@@ -1,4 +1,4 @@
-"""One llama-server process, from its start to its certain end."""
+"""One process of a server, llama-server or localspec's own, from its start to its certain end."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ class ServerSettings:
     draft: Path | None
     n_ctx: int
     n_threads: int
+    n_slots: int = 1
 
     def command(self, mode: ServerMode) -> list[str]:
         """The command line, without a port. The draft model's threads follow --threads."""
@@ -45,18 +46,19 @@ class ServerSettings:
     def common_flags(self) -> list[str]:
         """The flags of every mode.
 
-        One slot, no prompt cache in memory and nothing fitted to the device: context, caches and layers are those that
-        localspec uses too.
+        No prompt cache in memory and nothing fitted to the device: context, caches and layers are those that localspec
+        uses too. Slots share the cells of one cache, as they do there.
         """
-        flags = ["--host", HOST, "--threads", str(self.n_threads), "--ctx-size", str(self.n_ctx), "--parallel", "1"]
+        flags = ["--host", HOST, "--threads", str(self.n_threads), "--ctx-size", str(self.n_ctx)]
+        flags += ["--parallel", str(self.n_slots), *(["--kv-unified"] if self.n_slots > 1 else [])]
         return [*flags, "--n-gpu-layers", "all", "--cache-ram", "0", "--fit", "off", "--no-ui"]
 
 
-class LlamaServer:
+class ServerProcess:
     """A server on a free port of 127.0.0.1, in a process group of its own, its log in a temporary file.
 
     Example:
-        with LlamaServer("plain", settings.command(MODES["plain"])) as server:
+        with ServerProcess("llama-server plain", settings.command(MODES["plain"])) as server:
             reply = complete(server.port, body)
     """
 
@@ -138,14 +140,12 @@ class LlamaServer:
             code = self._process.poll()
             if code is not None:
                 raise EngineError(
-                    f"llama-server ({self.name}) ended with code {code} before it answered. Its last lines:\n"
-                    f"{self.log_tail()}",
+                    f"{self.name} ended with code {code} before it answered. Its last lines:\n{self.log_tail()}",
                     hint=f"It was run as: {' '.join(self._command)}",
                 )
             if time.monotonic() > deadline:
                 raise EngineError(
-                    f"llama-server ({self.name}) did not answer within {_START_TIMEOUT_S:.0f} s. Its last lines:\n"
-                    f"{self.log_tail()}"
+                    f"{self.name} did not answer within {_START_TIMEOUT_S:.0f} s. Its last lines:\n{self.log_tail()}"
                 )
             time.sleep(0.05)
 
