@@ -79,6 +79,7 @@ print(next(each for each in dependencies if each.startswith("llama-cpp-python"))
         options=(--cache-dir "$(pip cache dir 2>/dev/null | tail -n 1)/localspec-$(cksum <<<"$backend" | tr ' ' -)")
         [ "$backend" = "$(cat "$build_record" 2>/dev/null)" ] || options+=(--force-reinstall)
     fi
+    leave_out_amx
     if CMAKE_ARGS=$cmake_args run_logged "Installing llama.cpp $(describe_build)." \
         pip install --no-deps "$requirement" ${options[@]+"${options[@]}"}; then
         echo "$backend" >"$build_record"
@@ -86,6 +87,14 @@ print(next(each for each in dependencies if each.startswith("llama-cpp-python"))
     fi
     [ "$backend" != -DGGML_CUDA=on ] || advice="To build for the CPU instead: CMAKE_ARGS=-DGGML_CUDA=off $0"
     return 1
+}
+
+# What GCC makes of ggml's code for AMX, Intel's matrix instructions, ends the process at the first matrix
+# (https://github.com/ggml-org/llama.cpp/pull/26954). Without it there are the other ways of multiplying.
+leave_out_amx() {
+    grep -qw amx_tile /proc/cpuinfo 2>/dev/null || return 0
+    local flags='-mno-amx-tile -mno-amx-int8 -mno-amx-bf16'
+    export CFLAGS="${CFLAGS:-} $flags" CXXFLAGS="${CXXFLAGS:-} $flags"
 }
 
 # Without a compiler: what is installed, a wheel that pip built earlier, or one from the user's package indexes.

@@ -22,6 +22,7 @@ prepare_peers() {
         [ ! -e "$stamp_file" ] || [ "$(tail -n 1 "$stamp_file")" = "$backend" ] || options+=(--force-reinstall)
     fi
     advice="To compare with a llama-server that you have: $0 --llama-server FILE"
+    leave_out_amx
     CMAKE_ARGS=$cmake_args LLAMA_CPP_BUILD_JOBS=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) \
         run_logged "Compiling llama-server for the comparison, this once; it takes as long as llama.cpp did." \
         pip install --group peers ${options[@]+"${options[@]}"} || installation_failed

@@ -19,7 +19,6 @@ _REINSTALL: Final = f"pip install --force-reinstall --no-cache-dir {_REQUIREMENT
 _WHEELS: Final = "https://abetlen.github.io/llama-cpp-python/whl"
 # llama.cpp's names for what a CPU can do, and Linux's.
 _INSTRUCTIONS: Final = {"AVX": "avx", "AVX2": "avx2", "F16C": "f16c", "FMA": "fma", "AVX512": "avx512f"}
-_AMX: Final = {"AMX_INT8": "amx_int8"}
 
 
 @functools.cache
@@ -91,13 +90,20 @@ def instructions() -> Iterator[Finding]:
             f"{used or 'none'}; this processor also has {', '.join(unused)}",
             f"Build for this processor: CMAKE_ARGS=-DGGML_NATIVE=on {_REINSTALL} --no-binary llama-cpp-python",
         )
+    elif features.get("AMX_INT8") == "1":
+        yield warning(
+            "CPU instructions",
+            f"{used}; AMX is left alone, since it crashes in builds by GCC, and with it weights that are laid out anew",
+            "Build without AMX: CFLAGS='-mno-amx-tile -mno-amx-int8' CXXFLAGS='-mno-amx-tile -mno-amx-int8' "
+            f"{_REINSTALL} --no-binary llama-cpp-python",
+        )
     else:
         yield ok("CPU instructions", used or "none that it names")
 
 
 def _unused(features: Mapping[str, str], flags: frozenset[str]) -> list[str]:
     """A build that chooses its code when it starts (several CPU variants) lists what it has chosen."""
-    return [name for name, flag in (_INSTRUCTIONS | _AMX).items() if flag in flags and features.get(name, "0") == "0"]
+    return [name for name, flag in _INSTRUCTIONS.items() if flag in flags and features.get(name, "0") == "0"]
 
 
 def _advice_for_card() -> str:

@@ -134,6 +134,16 @@ def system_info() -> str:
     return str(llama_cpp.llama_print_system_info().decode("utf-8", "replace"))
 
 
+@functools.cache
+def uses_amx() -> bool:
+    """True when this build has code for AMX, Intel's matrix instructions.
+
+    Compiled by GCC it ends the process with SIGSEGV: the compiler drops what is written into the tile configuration
+    (https://github.com/ggml-org/llama.cpp/issues/20824, https://github.com/ggml-org/llama.cpp/pull/26954).
+    """
+    return "AMX_INT8 = 1" in system_info()
+
+
 def ggml_version() -> str:
     """Of the library that computes, such as "0.25.3 (commit 0123abc)"; "" where it does not tell."""
     number, commit = (_native(name, ctypes.c_char_p) for name in ("ggml_version", "ggml_commit"))

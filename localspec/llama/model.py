@@ -193,6 +193,7 @@ def _load(path: Path, n_gpu_layers: int, progress: LoadProgress | None) -> int:
 
     params = llama_cpp.llama_model_default_params()
     params.n_gpu_layers = n_gpu_layers
+    params.use_extra_bufts = not library.uses_amx()  # weights that are laid out anew for it
     params.progress_callback = on_progress
     with log.captured_errors() as errors:
         handle = llama_cpp.llama_model_load_from_file(os.fsencode(path), params)

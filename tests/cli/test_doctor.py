@@ -206,7 +206,7 @@ class TestLibrary:
             ({"AVX2": "1", "FMA": "1"}, {"avx2", "fma"}, []),
             ({"AVX2": "1"}, {"avx2", "avx512f", "fma"}, ["FMA", "AVX512"]),
             ({}, {"avx2"}, ["AVX2"]),
-            ({"AVX512": "1"}, {"avx512f", "amx_int8"}, ["AMX_INT8"]),
+            ({"AVX512": "1"}, {"avx512f", "amx_int8"}, []),
             ({"NEON": "1", "SVE_CNT": "16"}, set(), []),
         ],
     )
@@ -220,6 +220,15 @@ class TestLibrary:
         assert finding.state is (State.WARNING if missing else State.OK)
         assert all(name in finding.value for name in (*features, *missing))
         assert ("GGML_NATIVE" in finding.advice) == bool(missing)
+
+
+    def test_amx_is_left_alone(self, monkeypatch: pytest.MonkeyPatch):
+        build = Build("", "", False, {"CPU": {"AVX512": "1", "AMX_INT8": "1"}}, None, ())
+        monkeypatch.setattr(doctor_llama, "_inspected", lambda: build)
+        monkeypatch.setattr(doctor_llama, "cpu_flags", lambda: frozenset({"avx512f", "amx_int8"}))
+        (finding,) = run_check("", doctor_llama.instructions)
+        assert finding.state is State.WARNING
+        assert "-mno-amx-tile" in finding.advice
 
 
 class TestMachine:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import llama_cpp
 import pytest
 
 import localspec.llama
-from localspec.errors import EngineError
+from localspec.errors import EngineError, ModelFileError
 from localspec.llama import library
 from localspec.llama.inspection import Device, inspect_build, parse_features
+from localspec.llama.model import Model
+from tests.tiny_models import write_tiny_model
 
 SOURCES = sorted(Path(localspec.llama.__file__).parent.glob("*.py"))
 
@@ -111,3 +114,19 @@ class TestBroken:
 )
 def test_features_by_backend(text: str, features: dict[str, dict[str, str]]):
     assert parse_features(text) == features
+
+
+@pytest.mark.native
+@pytest.mark.parametrize("amx", [False, True])
+def test_nothing_is_laid_out_for_amx(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, amx: bool):
+    """ggml's code for it crashes when GCC has compiled it; without extra buffers nothing comes to that code."""
+    given = []
+
+    def refuse(_: bytes, params: llama_cpp.llama_model_params) -> None:
+        given.append(bool(params.use_extra_bufts))
+
+    monkeypatch.setattr(library, "uses_amx", lambda: amx)
+    monkeypatch.setattr(llama_cpp, "llama_model_load_from_file", refuse)
+    with pytest.raises(ModelFileError):
+        Model(write_tiny_model(tmp_path / "tiny.gguf"))
+    assert given == [not amx]
