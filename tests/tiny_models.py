@@ -33,6 +33,8 @@ def write_tiny_model(
     noise: float = 0.0,
     n_ctx_train: int = 512,
     extra_tokens: int = 0,
+    words: tuple[str, ...] = (),
+    controls: tuple[str, ...] = (),
     template: str | None = TEMPLATE,
     architecture: str = "llama",
     name: str = "tiny",
@@ -46,6 +48,8 @@ def write_tiny_model(
 ) -> Path:
     """Write a model; `extra_tokens` unused ones pad its vocabulary. `scale` sharpens its distributions.
 
+    `words` and `controls` are further tokens of ASCII, in this order.
+
     `eot` names another token that ends a reply, `add_eos` has the tokenizer close every text, and `broken` weights give
     logits that are not numbers. With `loud_padding` every other step prefers a padding token: what a real model never
     does, and a test must. `pooling` makes a model for embeddings: 1 is the mean, 3 the last token.
@@ -56,9 +60,10 @@ def write_tiny_model(
         base = rng.normal(0.0, std, shape)
         return (base + noise * noise_rng.normal(0.0, std, shape)).astype(np.float32)
 
-    tokens = [*byte_tokens(), BOS, EOS, "Ġt", *(f"<|pad{i}|>" for i in range(extra_tokens))]
+    tokens = [*byte_tokens(), BOS, EOS, "Ġt", *words, *controls, *(f"<|pad{i}|>" for i in range(extra_tokens))]
     n_normal = 256
-    types = [gguf.TokenType.NORMAL] * n_normal + [gguf.TokenType.CONTROL] * 2 + [gguf.TokenType.NORMAL]
+    types = [gguf.TokenType.NORMAL] * n_normal + [gguf.TokenType.CONTROL] * 2
+    types += [gguf.TokenType.NORMAL] * (1 + len(words)) + [gguf.TokenType.CONTROL] * len(controls)
     types += [gguf.TokenType.UNUSED] * extra_tokens
     n_vocab = len(tokens)
 

@@ -84,6 +84,8 @@ class EngineClient:
         self._pair_id = 0  # of the load that has set it
         self._load_listener: LoadListener | None = None
         self._load_id = 0
+        self._last_load = 0  # of a pair
+        self._has_failed = False  # that one
         self._ask_id = 0
         self._closed = False
 
@@ -136,8 +138,13 @@ class EngineClient:
             process.send(CancelSwap(self._load_id))
 
     def submit(self, request: GenerateRequest, listener: RequestListener) -> None:
-        """Queue a request. When the engine process has died, a new one is started and loads the pair first."""
+        """Queue a request. When the engine process has died, a new one is started and loads the pair first.
+
+        Where the pair could not be loaded, that is tried again: memory may be free by now, a disk be back.
+        """
         with self._lock:
+            if self._has_failed:
+                self._start_load()
             self._ready_process().submit(request, listener)
 
     def cancel(self, request_id: str) -> None:
@@ -177,7 +184,16 @@ class EngineClient:
         if self._process is None or not self._process.is_alive:
             self._process = EngineProcess()
         self._load_id += 1
-        self._process.load(Load(self._load_id, self._pair), self._load_listener)
+        self._has_failed = False
+        load_id, listener = self._load_id, self._load_listener
+        self._last_load = load_id
+
+        def on_event(event: LoadEvent) -> None:
+            if isinstance(event, LoadFailed) and self._last_load == load_id:
+                self._has_failed = True
+            listener(event)
+
+        self._process.load(Load(load_id, self._pair), on_event)
 
     # --- for callers that wait -----------------------------------------------------------------------------------
 

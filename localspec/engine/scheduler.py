@@ -125,7 +125,8 @@ class Scheduler:
         self._learn_context()
         running = self._with_room()
         chunk = self._largest_chunk(running)
-        room = self._pair.target.context.n_batch
+        # Cells that there were when a request was admitted may be those of other replies by now.
+        room = min(self._pair.target.context.n_batch, self._slots.n_free_cells)
         ready: list[ActiveSequence] = []
         reading: list[ActiveSequence] = []
         for sequence in sorted(running, key=lambda each: each.n_pending):

@@ -8,10 +8,11 @@ from typing import Any, Final
 import llama_cpp
 
 from localspec.errors import UsageError
-from localspec.llama import log
+from localspec.llama import grammar_check, log
+from localspec.llama.json_rules import PRIMITIVES
 from localspec.llama.model import Model
 from localspec.llama.sampling_params import SamplingParams
-from localspec.llama.schema_grammar import PRIMITIVES, schema_rules
+from localspec.llama.schema_grammar import schema_rules
 
 _MAX_GRAMMAR_BYTES: Final = 1 << 20
 
@@ -49,6 +50,7 @@ def grammar_sampler(model: Model, source: str, *, n_skipped_bytes: int | None = 
     Raises:
         UsageError: the grammar is not valid.
     """
+    grammar_check.check(source)
     grammar = source.encode("utf-8", "replace")
     # The parser explains itself on stderr, not in the log.
     with log.captured_errors() as errors, log.captured_stderr() as stderr:

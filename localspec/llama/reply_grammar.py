@@ -98,7 +98,9 @@ class ReplyGrammar:
         while place > start:
             first -= 1
             place -= len(self._model.token_bytes(self._tokens[first], special=True))
-        self.handle = grammar_sampler(self._model, self._source, n_skipped_bytes=start - place)
+        # A lazy one would let the next token pass where it begins after the text so far.
+        n_skipped = start - place if first < len(self._tokens) else None
+        self.handle = grammar_sampler(self._model, self._source, n_skipped_bytes=n_skipped)
         for token in self._tokens[first:]:
             llama_cpp.llama_sampler_accept(self.handle, token)
 

@@ -107,7 +107,7 @@ class SamplerChain:
         """
         row = self._row(logits)
         try:
-            if self._is_argmax:
+            if self._is_argmax and self._restriction is None:
                 return TokenDistribution.one_hot(_argmax(row))
             n = self._write(row)
             if n == 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
@@ -229,6 +230,35 @@ class TestRefusedLoads:
             failed = listener.wait_for(Failed)
             assert isinstance(failed, Failed)
             assert isinstance(failed.error, ModelFileError)
+
+    def test_the_next_request_tries_again(self, tiny_models: TinyModels, tmp_path: Path):
+        path = tmp_path / "late.gguf"
+        with EngineClient() as client:
+            with pytest.raises(ModelFileError):
+                client.load_and_wait(pair_spec(path))
+            process_id = client.process_id
+            with pytest.raises(ModelFileError):
+                list(client.stream(raw(max_tokens=3)))
+            shutil.copy(tiny_models.target, path)
+            assert isinstance(list(client.stream(raw(max_tokens=3)))[-1], Finished)
+            assert client.process_id == process_id
+
+    def test_an_engine_that_finds_no_model_after_its_death_does_so_when_it_is_back(
+        self, tiny_models: TinyModels, tmp_path: Path
+    ):
+        path = tmp_path / "there.gguf"
+        shutil.copy(tiny_models.target, path)
+        with EngineClient() as client:
+            client.load_and_wait(pair_spec(path))
+            path.rename(tmp_path / "away.gguf")
+            assert client.process_id is not None
+            psutil.Process(client.process_id).kill()
+            while client.process_id is not None:
+                time.sleep(0.01)
+            with pytest.raises(ModelFileError):
+                list(client.stream(raw(max_tokens=3)))
+            (tmp_path / "away.gguf").rename(path)
+            assert isinstance(list(client.stream(raw(max_tokens=3)))[-1], Finished)
 
     def test_another_pair_can_be_loaded_after_it(self, tiny_models: TinyModels, tmp_path: Path):
         with EngineClient() as client:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Callable
 
 import pytest
@@ -84,6 +85,27 @@ def test_where_cells_are_short_replies_pause_and_lose_nothing(
     for request, expected in zip(requests, solo, strict=True):
         assert_as_alone(engine.of(request.request_id), expected)
     assert paused
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whenever_requests_come_no_pass_needs_more_cells_than_there_are(
+    load: Callable[..., LoadedPair], tiny_models: TinyModels, seed: int
+):
+    """Prompts are read in chunks while replies grow into the room that there was for them."""
+    pair = load(tiny_models.target, tiny_models.draft, n_ctx=512, n_seq_max=4)
+    engine, chance = InProcessEngine(pair, n_slots=4), random.Random(seed)
+    requests = []
+    for _ in range(25):
+        sampling = SamplingParams(logit_bias=((257, -100.0),), seed=1)
+        prompt = chance.choice("abcdefg") + "x" * chance.choice([1, 40, 150, 300])
+        requests.append(raw(prompt, sampling=sampling, mode=Mode.PLAIN, max_tokens=chance.choice([1, 30, 100, 200])))
+        engine.scheduler.submit(requests[-1])
+        for _ in range(chance.choice([0, 1, 5, 20])):
+            engine.scheduler.step()
+    engine.finish()
+    for request in requests:
+        end = end_of(engine.of(request.request_id))
+        assert isinstance(end, Finished), end
 
 
 def test_paused_replies_pass_every_fate(load: Callable[..., LoadedPair], tiny_models: TinyModels):
