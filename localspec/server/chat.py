@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
+from localspec.engine.events import Prefilling, StepDecoded
 from localspec.engine.requests import GenerateRequest
 from localspec.server.chat_choice import ChatChoice
 from localspec.server.chat_messages import turn_of
@@ -20,6 +21,7 @@ from localspec.server.sampling import seed_of_choice, stop_strings
 from localspec.server.service import EngineService, RequestInfo
 from localspec.server.settings import ServerSettings
 from localspec.server.state import Service, Settings
+from localspec.server.statistics import timings
 from localspec.server.streaming import CLIENT_GONE, DONE, sse, stream, unless_disconnected
 
 __all__ = ["router"]
@@ -46,9 +48,7 @@ async def chat_completions(request: Request, body: ChatRequest, service: Service
     replies = service.generate_all(requests, info)
     choices = [ChatChoice(index, turn.parser(), tells_logprobs=body.logprobs) for index in range(body.n)]
     if body.stream:
-        includes_usage = body.stream_options is not None and body.stream_options.include_usage
-        frames = _frames(head, replies, choices, includes_usage=includes_usage)
-        return await stream(request, replies, frames, settings.keep_alive_s)
+        return await stream(request, replies, _frames(head, replies, choices, body), settings.keep_alive_s)
     completion = await unless_disconnected(request, replies, _completion(head, replies, choices))
     return Response(status_code=CLIENT_GONE) if completion is None else JSONResponse(completion)
 
@@ -91,10 +91,11 @@ async def _completion(head: ReplyHead, replies: Replies, choices: Sequence[ChatC
 
 
 async def _frames(
-    head: ReplyHead, replies: Replies, choices: Sequence[ChatChoice], *, includes_usage: bool
+    head: ReplyHead, replies: Replies, choices: Sequence[ChatChoice], body: ChatRequest
 ) -> AsyncGenerator[bytes, None]:
     """Chunks; the statistics are in the last one, which is the usage chunk where that was asked for."""
     common = head.told("chat.completion.chunk")
+    includes_usage = body.stream_options is not None and body.stream_options.include_usage
     if includes_usage:
         common["usage"] = None
 
@@ -111,8 +112,13 @@ async def _frames(
     n_open = len(choices)
     async for index, event in replies:
         choice = choices[index]
+        if body.return_progress and isinstance(event, Prefilling):
+            yield chunk(choice, {}, prompt_progress=choice.progress(event))
+        so_far: dict[str, Any] = {}
+        if body.timings_per_token and isinstance(event, StepDecoded):
+            so_far["timings"] = timings(event.metrics, replies.queue_s[index] or 0.0)
         for delta in choice.read(event):
-            yield chunk(choice, delta)
+            yield chunk(choice, delta, **so_far)
         if choice.finish_reason is not None:
             n_open -= 1
             ends = n_open == 0 and not includes_usage

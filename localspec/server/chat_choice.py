@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any
 
-from localspec.engine.events import Finished, FinishReason, RequestEvent, StepDecoded, TokenLogprobs
+from localspec.engine.events import Finished, FinishReason, Prefilling, RequestEvent, StepDecoded, TokenLogprobs
 from localspec.engine.metrics import RequestMetrics
 from localspec.server.logprobs import chat_logprobs
+from localspec.server.statistics import prompt_progress
 from localspec.server.tool_calls import ContentDelta, Delta, ReasoningDelta, ReplyParser, ToolArguments, ToolCallStart
 
 __all__ = ["ChatChoice"]
@@ -28,6 +30,7 @@ class ChatChoice:
         self._reasoning: list[str] = []
         self._calls: list[dict[str, Any]] = []
         self._logprobs: list[TokenLogprobs] = []
+        self._prefill_began_s: float | None = None
 
     def read(self, event: RequestEvent) -> Iterator[dict[str, Any]]:
         """What an event adds, as OpenAI's deltas: one for each run of content, of reasoning, and of calls."""
@@ -47,6 +50,12 @@ class ChatChoice:
             self.metrics = event.metrics
             stopped = "tool_calls" if self._calls else "stop"
             self.finish_reason = stopped if event.reason is FinishReason.STOP else "length"
+
+    def progress(self, event: Prefilling) -> dict[str, int]:
+        """How far the prompt was read, in llama.cpp's words."""
+        now_s = time.monotonic()
+        self._prefill_began_s = began_s = now_s if self._prefill_began_s is None else self._prefill_began_s
+        return prompt_progress(event, now_s - began_s)
 
     def take_logprobs(self) -> dict[str, Any] | None:
         """Of the tokens since the last call; None: there are none to tell."""

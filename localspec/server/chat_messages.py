@@ -34,6 +34,7 @@ class CalledFunction(RequestBody):
 
     name: _Name
     arguments: str | dict[str, JsonValue]
+    parsed_arguments: JsonValue = None  # what OpenAI's client made of them; it sends that back
 
 
 class ToolCall(RequestBody):
@@ -62,7 +63,10 @@ class UserMessage(RequestBody):
 
 
 class AssistantMessage(RequestBody):
-    """An earlier reply; `content` may be left out where it called tools."""
+    """An earlier reply; `content` may be left out where it called tools.
+
+    OpenAI's client sends back all keys of a reply, and what it has parsed of it, which says nothing to the model.
+    """
 
     role: Literal["assistant"]
     content: Content | None = None
@@ -70,6 +74,10 @@ class AssistantMessage(RequestBody):
     reasoning_content: str | None = None
     tool_calls: Annotated[list[ToolCall], Field(max_length=_MAX_CALLS)] | None = None
     refusal: str | None = None
+    parsed: JsonValue = None
+    annotations: list[JsonValue] | None = None
+    audio: None = None
+    function_call: None = None
 
 
 class ToolMessage(RequestBody):
@@ -82,6 +90,10 @@ class ToolMessage(RequestBody):
 
 
 ChatMessage = Annotated[InstructionMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
+
+
+# Of a call: parts that are no word of it.
+_UNTOLD: Final[dict[str, Any]] = {"index": True, "function": {"parsed_arguments"}}
 
 
 def turn_of(message: ChatMessage) -> Message:
@@ -100,7 +112,7 @@ def turn_of(message: ChatMessage) -> Message:
                 more["reasoning_content"] = message.reasoning_content
             if message.tool_calls:
                 more["tool_calls"] = [
-                    call.model_dump(exclude_none=True, exclude={"index"}) for call in message.tool_calls
+                    call.model_dump(exclude_none=True, exclude=_UNTOLD) for call in message.tool_calls
                 ]
             if content is None:
                 content = message.refusal

@@ -69,6 +69,8 @@ class ChatRequest(SamplingFields, SpeculationFields):
 
     `model` may be any name: the one model that is loaded replies, and the reply tells its name. `max_tokens` -1: no
     limit. `chat_template_kwargs` are variables of the model's chat template, and so is `reasoning_effort`.
+    A stream tells `timings` with each piece, and how far the prompt was read, where `timings_per_token` and
+    `return_progress` ask for it.
     """
 
     model: Label | None = None
@@ -90,6 +92,8 @@ class ChatRequest(SamplingFields, SpeculationFields):
     reasoning_format: Literal["none", "auto", "deepseek"] = "auto"
     cache_prompt: bool = True
     ignore_eos: bool = False
+    timings_per_token: bool = False
+    return_progress: bool = False
 
     # Taken with the values that ask for nothing: nothing is kept, and there is one tier, one kind of reply.
     store: Literal[False] | None = None

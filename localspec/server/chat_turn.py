@@ -63,9 +63,13 @@ class ChatTurn:
 
     def parser(self) -> ReplyParser:
         """Reads one reply."""
-        reasoning = self.reasoning if self.tells_reasoning else None
-        starts = self.starts_in_reasoning and self.tells_reasoning
-        return ReplyParser(self.tool_format, reasoning, starts_in_reasoning=starts, tools=self.allowed_tools)
+        return ReplyParser(
+            self.tool_format,
+            self.reasoning,
+            starts_in_reasoning=self.starts_in_reasoning,
+            tools=self.allowed_tools,
+            tells_reasoning=self.tells_reasoning,
+        )
 
 
 async def chat_turn(

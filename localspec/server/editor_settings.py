@@ -15,11 +15,16 @@ from typing import Any, Final
 
 from localspec.printable import one_line
 
-__all__ = ["PROGRAMS", "Served", "base_url", "settings_for"]
+__all__ = ["PROGRAMS", "Served", "base_url", "is_any_address", "settings_for"]
 
 _ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
 _KEY: Final = "YOUR_API_KEY"
 _NO_KEY: Final = "no-key-needed"  # several programs send none at all only if they are given none, and refuse that
+
+
+def is_any_address(host: str) -> bool:
+    """Whether this host stands for all addresses of the machine."""
+    return host.strip("[]") in _ANY_ADDRESS
 
 
 def base_url(host: str, port: int) -> str:

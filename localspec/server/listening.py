@@ -78,8 +78,8 @@ def bound_port(sockets: Sequence[socket.socket]) -> int:
 def _no_place(host: str, port: int, error: OSError) -> UsageError:
     if error.errno == errno.EADDRINUSE:
         return UsageError(
-            f"Port {port} of {host} is taken by another program; llama-server, for one, uses 8080 too.",
-            hint=f"End that program, or choose another port, such as: --port {port + 1 if port < 65535 else 8081}",
+            f"Port {port} of {host} is taken: another server runs there, perhaps localspec's own.",
+            hint=f"End that one, or choose another port, such as: --port {port + 1 if port < 65535 else 8081}",
         )
     if error.errno == errno.EACCES:
         return UsageError(f"Port {port} is reserved for the system.", hint="Choose one from 1024 on, such as 8080.")

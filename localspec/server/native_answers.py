@@ -23,7 +23,7 @@ from localspec.engine.events import (
     TokenChance,
     TokenLogprobs,
 )
-from localspec.server.statistics import timings
+from localspec.server.statistics import prompt_progress, timings
 
 __all__ = ["NativeReply", "pick_fields", "piece_text", "probabilities"]
 
@@ -142,12 +142,7 @@ class NativeReply:
             "id_slot": -1,
             "tokens_predicted": 0,
             "tokens_evaluated": event.n_total,
-            "prompt_progress": {
-                "total": event.n_total,
-                "cache": event.n_cached,
-                "processed": event.n_done,
-                "time_ms": round((self.now() - began_s) * 1000),
-            },
+            "prompt_progress": prompt_progress(event, self.now() - began_s),
         }
 
 

@@ -1,14 +1,15 @@
 """What `input` of /v1/responses may hold: text, or items, in the form that OpenAI's clients send and send back.
 
-A reply's own items (messages, reasoning, calls) come back as they were told, with their ids and states; those are
-accepted and say nothing to the model. Other kinds of items are refused by name.
+A reply's own items (messages, reasoning, calls) come back as they were told, with their ids and states, and with what
+OpenAI's client has parsed of them; those are accepted and say nothing to the model. Other kinds of items are refused by
+name.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import BeforeValidator, Discriminator, Field, JsonValue, Tag
 
 from localspec.server.bodies import RequestBody, text_or_list
 
@@ -42,6 +43,7 @@ class OutputTextPart(RequestBody):
     text: str
     annotations: list[dict[str, Any]] | None = None
     logprobs: list[dict[str, Any]] | None = None
+    parsed: JsonValue = None
 
 
 class RefusalPart(RequestBody):
@@ -111,6 +113,7 @@ class FunctionCall(RequestBody):
     call_id: _Id
     name: Annotated[str, Field(min_length=1, max_length=_MAX_ID)]
     arguments: str
+    parsed_arguments: JsonValue = None
     id: _Id | None = None
     status: _Status | None = None
 

@@ -181,7 +181,8 @@ class EngineService:
             self.loaded, self.load_error, self.loaded_at = event, None, int(time.time())
         else:
             self.load_error = event.error
-            if not self._stopping:  # whoever ends it while it loads makes that fail
+            # Who starts it is told by the error, and whoever ends it while it loads makes that fail.
+            if self.loaded is not None and not self._stopping:
                 logger.warning("The models could not be loaded: %s", event.error)
 
     @property

@@ -7,9 +7,10 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, Final
 
+from localspec.engine.events import Prefilling
 from localspec.engine.metrics import RequestMetrics
 
-__all__ = ["reply_metrics", "timings", "together", "usage"]
+__all__ = ["prompt_progress", "reply_metrics", "timings", "together", "usage"]
 
 _LOOKUP: Final = ("n_lookup_steps", "n_lookup_drafted", "n_lookup_accepted")
 _ADDED: Final = ("n_tokens", "n_steps", "n_plain_steps", "n_drafted", "n_accepted", *_LOOKUP)
@@ -60,6 +61,16 @@ def timings(metrics: RequestMetrics, queue_s: float = 0.0) -> dict[str, int | fl
         "predicted_per_second": per_second,
         "draft_n": metrics.n_drafted,
         "draft_n_accepted": metrics.n_accepted,
+    }
+
+
+def prompt_progress(event: Prefilling, elapsed_s: float) -> dict[str, int]:
+    """llama.cpp's `prompt_progress`: tokens of the prompt. `elapsed_s`: since the prompt's first event of this kind."""
+    return {
+        "total": event.n_total,
+        "cache": event.n_cached,
+        "processed": event.n_done,
+        "time_ms": round(elapsed_s * 1000),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -71,7 +72,10 @@ class Served:
         self.url = f"http://127.0.0.1:{bound_port(sockets)}"
         self.thread = threading.Thread(target=lambda: asyncio.run(self._run(sockets)), name="served", daemon=True)
         self.thread.start()
-        assert self.is_ready.wait(60), "the endpoint does not start"
+        deadline = time.monotonic() + 60
+        while not self.is_ready.wait(0.1):
+            assert self.thread.is_alive(), "the endpoint does not start"
+            assert time.monotonic() < deadline, "the endpoint takes too long to start"
 
     async def _run(self, sockets: list) -> None:
         self.service = EngineService(

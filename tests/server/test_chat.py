@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from localspec.engine.events import Failed, FinishReason, StepDecoded, TokenLogprobs
+from localspec.engine.events import Failed, FinishReason, Prefilling, StepDecoded, TokenLogprobs
 from localspec.engine.questions import Tokenize
 from localspec.engine.requests import ChatPrompt, GenerateRequest, Mode, SamplingParams
 from localspec.errors import ChatTemplateError
@@ -150,6 +150,24 @@ class TestStream:
         assert last["timings"]["draft_n"] == 15
         assert last["metrics"]["speculative_decoding"]["num_draft_tokens"] == 15
         assert not any("timings" in chunk for chunk in chunks)
+
+    async def test_numbers_while_it_is_written_where_they_were_asked_for(
+        self, client: HttpClient, engine: ScriptedEngine
+    ) -> None:
+        progress = [Prefilling("", done, 42, 30) for done in (36, 42)]
+        steps = [step("Hi", n_tokens=4, n_drafted=3, n_accepted=2), step(""), step(" there", n_tokens=9)]
+        engine.replies.append([*begun(), *progress, *steps, finished()])
+        body = {"messages": MESSAGES, "stream": True, "timings_per_token": True, "return_progress": True}
+        exchange = await client.post(URL, body)
+        *chunks, _ = exchange.data
+        read = [chunk["prompt_progress"] for chunk in chunks if "prompt_progress" in chunk]
+        told = [(each["cache"], each["processed"], each["total"]) for each in read]
+        assert told == [(30, 30, 42), (30, 36, 42), (30, 42, 42)]
+        assert read[0]["time_ms"] == 0
+        written = [chunk["timings"] for chunk in chunks if chunk["choices"][0]["delta"].get("content")]
+        assert [timings["predicted_n"] for timings in written] == [4, 9]
+        assert (written[0]["draft_n"], written[0]["draft_n_accepted"]) == (3, 2)
+        assert [chunk for chunk in chunks if "prompt_progress" in chunk and "timings" in chunk] == []
 
     async def test_several_choices_keep_their_index(self, client: HttpClient, engine: ScriptedEngine) -> None:
         exchange = client.start("POST", URL, {"messages": MESSAGES, "stream": True, "n": 2})

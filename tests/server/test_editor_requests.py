@@ -1,7 +1,8 @@
 """The requests of editors as they send them, byte for byte: each field is taken, and what they read is there.
 
-llama.vim (autoload/llama.vim), llama.vscode (src/llama-server.ts), Continue (core/llm/llms/LlamaCpp.ts) and Zed
-(crates/llama_cpp), at their defaults.
+llama.vim (autoload/llama.vim), llama.vscode (src/llama-server.ts), Continue (core/llm/llms/LlamaCpp.ts, and its chats
+by OpenAI's client), Zed (crates/llama_cpp), Cline (its OpenAI-compatible provider) and aider (by litellm), at their
+defaults.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from localspec.engine.events import FinishReason, RequestEvent
-from localspec.engine.requests import ExtraFile, InfillPrompt, LineLimits, RawPrompt, SamplingParams
+from localspec.engine.requests import ChatPrompt, ExtraFile, InfillPrompt, LineLimits, RawPrompt, SamplingParams
 from tests.server.native_endpoint import NativeEndpoint, native_endpoint
 from tests.server.scripted_engine import begun, complete, finished
 
@@ -46,6 +47,34 @@ CONTINUE = (
     rb'"\nclass ","\nif ","\nfor ","\nwhile ","\nwith ","\ntry"],"temperature":0.01}'
 )
 VSCODE_TOKENIZE = rb'{"content":"<|im_start|>user\nhi","add_special":false,"parse_special":true}'
+CLINE = (
+    rb'{"model":"qwen2.5-coder","messages":[{"role":"system","content":"You are Cline, a software engineer."},'
+    rb'{"role":"user","content":[{"type":"text","text":"<task>\nRead a.py\n</task>"},'
+    rb'{"type":"text","text":"# Visible files\na.py"}]},{"role":"assistant","content":"I read it.",'
+    rb'"tool_calls":[{"id":"call_1","type":"function","function":{"name":"read_file","arguments":"{\"path\":\"a.py\"}"'
+    rb'}}]},{"role":"tool","tool_call_id":"call_1","content":"x = 1"}],"temperature":0,"stream":true,'
+    rb'"stream_options":{"include_usage":true},"tools":[{"type":"function","function":{"name":"read_file","description":'
+    rb'"Reads a file.","strict":false,"parameters":{"type":"object","properties":{"path":{"type":"string",'
+    rb'"description":"The path"}},"required":["path"],"additionalProperties":false}}}]}'
+)
+ZED = (
+    rb'{"model":"qwen2.5-coder","messages":[{"role":"system","content":"You are an agent in Zed."},{"role":"user",'
+    rb'"content":[{"type":"text","text":"Read a.py"}]}],"stream":true,"stream_options":{"include_usage":true},'
+    rb'"max_completion_tokens":4096,"stop":[],"temperature":1.0,"tool_choice":"auto","parallel_tool_calls":false,'
+    rb'"tools":[{"type":"function","function":{"name":"read_file","description":"Reads a file.","parameters":'
+    rb'{"type":"object","properties":{"path":{"type":"string"}},"required":["path"]}}}]}'
+)
+CONTINUE_CHAT = (
+    rb'{"model":"qwen2.5-coder","max_tokens":4096,"stream":true,"stream_options":{"include_usage":true},"messages":['
+    rb'{"role":"system","content":"<important_rules>Be brief.</important_rules>"},{"role":"user","content":[{"type":'
+    rb'"text","text":"Read a.py"}]}]}'
+)
+AIDER = (
+    rb'{"messages": [{"role": "system", "content": "Act as an expert software developer."}, {"role": "user", '
+    rb'"content": "I am not sharing any files yet."}, {"role": "assistant", "content": "Ok."}, '
+    rb'{"role": "user", "content": "Read a.py"}], "model": "qwen2.5-coder", "stream": true, '
+    rb'"stream_options": {"include_usage": true}, "temperature": 0}'
+)
 
 
 async def sent(endpoint: NativeEndpoint, path: str, raw: bytes, *replies: list[RequestEvent]) -> Any:
@@ -137,3 +166,56 @@ async def test_zed_reads_what_the_model_can() -> None:
     assert props["default_generation_settings"]["n_ctx"] > 0
     assert props["modalities"]["vision"] is False
     assert set(props["chat_template_caps"]) >= {"supports_tools", "supports_tool_calls"}
+
+
+@pytest.mark.parametrize(
+    ("raw", "has_tools"),
+    [(CLINE, True), (ZED, True), (CONTINUE_CHAT, False), (AIDER, False)],
+    ids=["Cline", "Zed", "Continue", "aider"],
+)
+async def test_chats_get_a_stream_of_chunks_that_each_say_what_they_are(raw: bytes, has_tools: bool) -> None:
+    async with native_endpoint() as endpoint:
+        exchange = await sent(endpoint, "/v1/chat/completions", raw, complete("It is", " one."))
+    prompt = endpoint.asked.prompt
+    assert isinstance(prompt, ChatPrompt)
+    assert ("Reads a file." in repr(prompt)) is has_tools
+    assert any("a.py" in message.content for message in prompt.messages)
+    *chunks, done = exchange.data
+    assert done == "[DONE]"
+    for chunk in chunks:
+        assert chunk["object"] == "chat.completion.chunk"
+        assert chunk["id"] == chunks[0]["id"]
+        assert chunk["model"]
+        assert chunk["created"] > 0
+    deltas = [choice for chunk in chunks for choice in chunk["choices"]]
+    assert "".join(choice["delta"].get("content") or "" for choice in deltas) == "It is one."
+    assert [choice["finish_reason"] for choice in deltas if choice["finish_reason"]] == ["stop"]
+    assert chunks[-1]["choices"] == []
+    assert chunks[-1]["usage"]["completion_tokens"] > 0
+
+
+async def test_an_agents_turns_reach_the_template() -> None:
+    async with native_endpoint() as endpoint:
+        await sent(endpoint, "/v1/chat/completions", CLINE, complete("Yes."))
+    prompt = endpoint.asked.prompt
+    assert isinstance(prompt, ChatPrompt)
+    # This model's template knows no tools: calls and their results become text of the turns.
+    _, user, called, result = prompt.messages
+    assert user.content == "<task>\nRead a.py\n</task>\n# Visible files\na.py"
+    assert called.role == "assistant"
+    assert called.content.startswith("I read it.")
+    assert "read_file" in called.content
+    assert result.role == "user"
+    assert "x = 1" in result.content
+
+
+async def test_zeds_edit_predictions_are_completions() -> None:
+    raw = (
+        rb'{"model":"qwen2.5-coder","prompt":"<|fim_prefix|>def f():\n<|fim_suffix|>\n<|fim_middle|>","max_tokens":256,'
+        rb'"temperature":0.2,"stop":["<|endoftext|>","<|file_separator|>"]}'
+    )
+    async with native_endpoint() as endpoint:
+        exchange = await sent(endpoint, "/v1/completions", raw, complete("    return 1"))
+    assert exchange.json["choices"][0]["text"] == "    return 1"
+    assert isinstance(endpoint.asked.prompt, RawPrompt)
+    assert endpoint.asked.prompt.parse_special

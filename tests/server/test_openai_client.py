@@ -7,10 +7,12 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any, Literal
 
 import openai
 import pytest
 from openai.types.chat import ChatCompletion
+from pydantic import BaseModel
 
 from tests.server.conftest import Served
 
@@ -49,7 +51,7 @@ def is_idle(served: Served) -> bool:
 
 
 def chat(client: openai.OpenAI, **fields: object) -> ChatCompletion:
-    reply = client.chat.completions.create(model="tiny", messages=HELLO, **{"max_tokens": 20, **fields})
+    reply = client.chat.completions.create(**{"model": "tiny", "messages": HELLO, "max_tokens": 20, **fields})
     assert isinstance(reply, ChatCompletion)
     return reply
 
@@ -131,6 +133,73 @@ def test_a_schema_is_followed(client: openai.OpenAI) -> None:
         assert set(value) == {"a", "b"}
         assert value["a"] in ("x", "y")
         assert value["b"] in (True, False)
+
+
+class Setting(BaseModel):
+    """What a reply has to be."""
+
+    mode: Literal["on", "off"]
+    is_kept: bool
+
+
+def test_a_type_is_parsed_whole_and_streamed(client: openai.OpenAI) -> None:
+    fields: Any = {"model": "tiny", "messages": HELLO, "response_format": Setting, "max_tokens": 200}
+    for seed in range(3):
+        parsed = client.chat.completions.parse(**fields, seed=seed).choices[0].message.parsed
+        assert isinstance(parsed, Setting)
+        with client.chat.completions.stream(**fields, seed=seed) as stream:
+            kinds = {event.type for event in stream}
+            final = stream.get_final_completion()
+        assert isinstance(final.choices[0].message.parsed, Setting)
+        assert {"chunk", "content.delta", "content.done"} <= kinds
+
+
+SWITCH: Any = {
+    "type": "function",
+    "function": {
+        "name": "switch",
+        "strict": True,
+        "parameters": {
+            "type": "object",
+            "properties": {"mode": {"enum": ["on", "off"]}, "is_kept": {"type": "boolean"}},
+            "required": ["mode", "is_kept"],
+            "additionalProperties": False,
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "switch"}}])
+def test_a_call_is_made_and_answered_whole_and_streamed(client: openai.OpenAI, choice: Any) -> None:
+    fields: Any = {"model": "tiny", "messages": HELLO, "tools": [SWITCH], "tool_choice": choice, "max_tokens": 300}
+    fields["parallel_tool_calls"] = False
+    whole = client.chat.completions.create(**fields)
+    with client.chat.completions.stream(**fields) as stream:
+        streamed = stream.get_final_completion()
+    before = chat(client, max_tokens=1).usage
+    for reply in (whole, streamed):
+        assert reply.choices[0].finish_reason == "tool_calls"
+        message = reply.choices[0].message
+        assert message.tool_calls is not None
+        (call,) = message.tool_calls
+        assert call.type == "function"
+        assert call.function.name == "switch"
+        Setting.model_validate_json(call.function.arguments, strict=True)
+        counts = set()
+        for sent_back in (message, message.model_dump()):  # all keys, and what the client has parsed
+            turns: Any = [*HELLO, sent_back, {"role": "tool", "tool_call_id": call.id, "content": "Done"}]
+            answer = chat(client, messages=turns, tools=[SWITCH], tool_choice="none", max_tokens=5)
+            assert answer.usage is not None
+            counts.add(answer.usage.prompt_tokens)
+        assert len(counts) == 1, "what was parsed is no part of the prompt"
+        assert before is not None
+        assert counts.pop() > before.prompt_tokens
+
+
+def test_a_model_that_writes_refuses_to_embed(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="not made for embeddings") as refused:
+        client.embeddings.create(model="tiny", input="Hello")
+    assert (refused.value.type, refused.value.code) == ("not_supported_error", "embeddings_not_supported")
 
 
 def test_stop_strings(client: openai.OpenAI) -> None:

@@ -10,8 +10,8 @@ from localspec.llama.gbnf import escaped
 from localspec.llama.sampling_params import GrammarSchema
 
 WS = "ws ::= [ \\t\\n]{0,8}\n"
-# In triggers: less than `ws` takes.
-SPACE = "[ \\n]{0,4}"
+# The same in triggers.
+SPACE = "[ \\t\\n]{0,8}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,16 @@ from localspec.server.tool_calls.calls import CallSink, NotACallError
 from localspec.server.tool_calls.format import ToolFormat
 from localspec.server.tool_calls.gbnf import Rules, beginning, until
 from localspec.server.tool_calls.json_calls import argument_schemas, take_json
-from localspec.server.tool_calls.source import Reading, Source, next_char, take_literal, take_space, take_until
+from localspec.server.tool_calls.source import (
+    Reading,
+    Source,
+    next_char,
+    take_closing,
+    take_literal,
+    take_short,
+    take_space,
+    take_until,
+)
 from localspec.server.tool_calls.tools import name_of
 from localspec.server.tool_calls.turns import one_call_a_turn
 
@@ -29,7 +38,8 @@ _CALL, _RETURN = "<|call|>", "<|return|>"
 _ENDS: Final = (_END, _CALL, _RETURN, _START, _CHANNEL)
 _HEADER_STARTS: Final = (_START, _CHANNEL, _MESSAGE, " to=")
 _LONGEST_HEADER: Final = 400
-_RECIPIENT: Final = re.compile(r" to=functions\.([^\s<]+)")
+# A reply may begin with the recipient, and space at its start has been read.
+_RECIPIENT: Final = re.compile(r"(?:\A| )to=functions\.([^\s<]+)")
 _CHANNEL_NAME: Final = re.compile(re.escape(_CHANNEL) + r"(\w+)")
 
 
@@ -65,7 +75,7 @@ class HarmonyFormat(ToolFormat):
         choices = one_of(f"{literal(name_of(tool))} header args-{number}" for number, tool in enumerate(tools))
         text = (
             f'calls ::= " to=functions." {choices} "{_CALL}"?\n'
-            f'header ::= ( "{_CHANNEL}" channel )? ws ( "{_CONSTRAIN}"? "json" )? ws "{_MESSAGE}" ws\n'
+            f'header ::= ( "{_CHANNEL}" channel )? ( ws "{_CONSTRAIN}json" | " " ws "json" )? ws "{_MESSAGE}" ws\n'
             'channel ::= "commentary" | "analysis"\n'
         )
         return Rules(text, argument_schemas(tools))
@@ -92,14 +102,14 @@ class HarmonyFormat(ToolFormat):
         yield from take_json(source, calls.arguments)
         calls.end()
         yield from take_space(source)
-        if (yield from take_literal(source, _CALL)) or (yield from take_literal(source, _END)):
+        if (yield from take_closing(source, _CALL)) or (yield from take_closing(source, _END)):
             source.hold()
 
 
 def take_message(
     source: Source, thought: Callable[[str], None], content: Callable[[str], None], *, starts_in_reasoning: bool = False
-) -> Reading[None]:
-    """Read one message and pass its text on by its channel; what has no header is content."""
+) -> Reading[bool]:
+    """Read one message and pass its text on by its channel; what has no header is content. Whether its end came too."""
     emit = thought if starts_in_reasoning else content
     if not starts_in_reasoning and (yield from _is_header(source)):
         source.hold()
@@ -117,6 +127,7 @@ def take_message(
     marker = yield from take_until(source, _ENDS, emit)
     if marker in (_END, _CALL, _RETURN):
         source.take(len(marker))
+    return bool(marker)
 
 
 def _is_header(source: Source) -> Reading[bool]:
@@ -130,14 +141,7 @@ def _is_header(source: Source) -> Reading[bool]:
 
 def _take_header(source: Source) -> Reading[str]:
     """What stands before the next `<|message|>`, which is left unread."""
-    header = ""
-
-    def add(piece: str) -> None:
-        nonlocal header
-        header += piece
-        if len(header) > _LONGEST_HEADER:
-            raise NotACallError
-
-    if not (yield from take_until(source, (_MESSAGE,), add)):
+    header = yield from take_short(source, (_MESSAGE,), _LONGEST_HEADER)
+    if header is None:
         raise NotACallError
     return header

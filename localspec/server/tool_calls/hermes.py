@@ -9,7 +9,7 @@ from localspec.server.tool_calls.calls import CallSink, NotACallError
 from localspec.server.tool_calls.format import ToolFormat
 from localspec.server.tool_calls.gbnf import Rules, trigger
 from localspec.server.tool_calls.json_calls import call_object_rules, take_call_object
-from localspec.server.tool_calls.source import Reading, Source, take_literal, take_space
+from localspec.server.tool_calls.source import Reading, Source, take_closing, take_literal, take_space
 
 OPENING, CLOSING = "<tool_call>", "</tool_call>"
 
@@ -34,5 +34,5 @@ class HermesFormat(ToolFormat):
         yield from take_space(source)
         yield from take_call_object(source, calls)
         yield from take_space(source)
-        if (yield from take_literal(source, CLOSING)):
+        if (yield from take_closing(source, CLOSING)):
             source.hold()

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from localspec.llama.gbnf import literal, one_of
 from localspec.llama.sampling_params import GrammarSchema
+from localspec.server.tool_calls import json_text
 from localspec.server.tool_calls.calls import CallSink, NotACallError
 from localspec.server.tool_calls.gbnf import SPACE, Rules, any_of, beginning
 from localspec.server.tool_calls.source import WHITESPACE, Reading, Source, next_char, take_literal, take_space
@@ -18,10 +19,14 @@ from localspec.server.tool_calls.tools import name_of, parameters_of
 _ARGUMENTS: Final = ("arguments", "parameters")
 # Keys besides name and arguments that some models write; any other makes the object content.
 _IGNORED: Final = ("id", "type")
+# Keywords that allow arguments besides `properties`.
+_OTHER_PARAMETERS: Final = ("additionalProperties", "patternProperties", "$ref", "allOf", "anyOf", "oneOf")
 _LONGEST_NAME: Final = 200
-_PLAIN: Final = re.compile(r'[^"{}\[\]]+')
+_TEXT: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+# JSON has no "<" but in strings: there a tag begins, and the value is broken.
+_PLAIN: Final = re.compile(r'[^"{}\[\]<]+')
 _IN_TEXT: Final = re.compile(r'[^"\\]+')
-_IN_SCALAR: Final = re.compile(r"[^\s,\]}\[{\":]+")
+_IN_SCALAR: Final = re.compile(r'[^\s,\]}\[{":<]+')
 
 
 def take_call_object(source: Source, calls: CallSink) -> Reading[None]:
@@ -85,7 +90,7 @@ def take_json(source: Source, emit: Callable[[str], None]) -> Reading[None]:
     """Pass one JSON value to `emit`, piece by piece, as it is written. Brackets are matched, the rest is not checked.
 
     Raises:
-        NotACallError: no value begins here, a bracket closes what was not opened, or the reply ends before it.
+        NotACallError: no value begins here, a bracket closes what was not opened, or it is broken off.
     """
     char = yield from next_char(source)
     if not char or char in ",:]}":
@@ -93,7 +98,7 @@ def take_json(source: Source, emit: Callable[[str], None]) -> Reading[None]:
     closers: list[str] = []
     while True:
         char = yield from next_char(source)
-        if not char:
+        if not char or char == "<":
             raise NotACallError
         if char == '"':
             emit(source.take(1))
@@ -120,9 +125,7 @@ def _pass_text(source: Source, emit: Callable[[str], None]) -> Reading[None]:
         if not char:
             raise NotACallError
         if char == "\\":
-            while len(source.peek(2)) < 2:
-                if source.has_ended:
-                    raise NotACallError
+            while len(source.peek(2)) < 2 and not source.has_ended:
                 yield
             emit(source.take(2))
         elif char == '"':
@@ -134,27 +137,22 @@ def _pass_text(source: Source, emit: Callable[[str], None]) -> Reading[None]:
 
 def _pass_scalar(source: Source, emit: Callable[[str], None]) -> Reading[None]:
     """A number, true, false or null: until something that belongs to none of them."""
-    while (char := (yield from next_char(source))) and char not in WHITESPACE and char not in ',]}[{":':
+    while (char := (yield from next_char(source))) and char not in WHITESPACE and char not in ',]}[{":<':
         emit(source.take(_length(_IN_SCALAR, source)))
 
 
 def _take_text(source: Source, longest: int) -> Reading[str]:
     """A JSON string that is read as a whole."""
-    if not (yield from take_literal(source, '"')):
+    if (yield from next_char(source)) != '"':
         raise NotACallError
-    written = ['"']
-
-    def add(piece: str) -> None:
-        written.append(piece)
-        if sum(map(len, written)) > longest + 2:
+    while (match := _TEXT.match(source.peek(longest + 2))) is None:
+        if source.has_ended or len(source.peek(longest + 2)) > longest + 1:
             raise NotACallError
-
-    yield from _pass_text(source, add)
+        yield
     try:
-        text = json.loads("".join(written), strict=False)
+        return str(json_text.read(source.take(match.end())))
     except ValueError as error:
         raise NotACallError from error
-    return str(text)
 
 
 def _length(pattern: re.Pattern[str], source: Source) -> int:
@@ -167,25 +165,30 @@ def _ignore(_text: str) -> None:
     pass
 
 
-def _as_object(text: str) -> Mapping[str, Any]:
+def _as_object(text: str) -> str:
     """Arguments that did not come as an object behind the name: a text with an object in it, null, or nothing."""
     try:
-        value = json.loads(text or "{}", strict=False)
+        value = json_text.read(text or "{}")
         if isinstance(value, str):
-            value = json.loads(value or "{}", strict=False)
-    except (ValueError, RecursionError) as error:
+            text = value
+            value = json_text.read(text or "{}")
+        if value is None or not text:
+            return "{}"
+        if not isinstance(value, Mapping):
+            raise NotACallError
+        return json_text.checked(text)
+    except ValueError as error:
         raise NotACallError from error
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise NotACallError
-    return value
 
 
 def call_object_rules(tools: Sequence[Mapping[str, Any]], key: str) -> Rules:
     """The rule `object` of one call of any of the tools, its arguments under `key`. It refers to `ws`."""
     names = one_of(f"tool-{number}" for number in range(len(tools)))
-    lines = [f'object ::= "{{" ws "\\"name\\"" ws ":" ws {names} ws "}}"\n']
+    lines = [
+        f'object ::= "{{" ws kind? "\\"name\\"" ws ":" ws {names} ws "}}"\n',
+        # Some models begin as descriptions of tools do.
+        'kind ::= "\\"type\\"" ws ":" ws "\\"function\\"" ws "," ws\n',
+    ]
     for number, tool in enumerate(tools):
         name = literal(json.dumps(name_of(tool)))
         lines.append(f'tool-{number} ::= {name} ws "," ws "\\"{key}\\"" ws ":" ws args-{number}\n')
@@ -197,17 +200,26 @@ def bare_trigger(tools: Sequence[Mapping[str, Any]], key: str) -> str:
 
     Other JSON may be the answer itself: this is a call once it names a tool.
     """
+    kind = f'(?:"type"{SPACE}:{SPACE}"function"{SPACE},{SPACE})?'
     name = f'"name"{SPACE}:{SPACE}"{any_of(map(name_of, tools))}"'
-    following = beginning(f', "{key}')
-    return f"\\A{SPACE}(\\{{{SPACE}{name}{following})"
+    # The token that ends the name may hold some of what comes after it.
+    key_begins = beginning(f'"{key}')
+    return f"\\A[{WHITESPACE}]*(\\{{{SPACE}{kind}{name}{SPACE}(?:,{SPACE}{key_begins})?)"
 
 
 def argument_schemas(tools: Sequence[Mapping[str, Any]]) -> tuple[GrammarSchema, ...]:
     """The rules `args-0`, `args-1` ...: the arguments of each tool as a JSON object."""
     return tuple(
-        GrammarSchema(f"args-{number}", owner(tool), json.dumps(parameters_of(tool)))
+        GrammarSchema(f"args-{number}", owner(tool), json.dumps(_arguments_schema(parameters_of(tool))))
         for number, tool in enumerate(tools)
     )
+
+
+def _arguments_schema(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A tool that lists no parameters takes none, where a schema that lists no properties would allow any."""
+    if parameters["properties"] or any(key in parameters for key in _OTHER_PARAMETERS):
+        return parameters
+    return {**parameters, "additionalProperties": False}
 
 
 def owner(tool: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from localspec.server.tool_calls.calls import CallSink, NotACallError
 from localspec.server.tool_calls.format import ToolFormat
 from localspec.server.tool_calls.gbnf import Rules, trigger
 from localspec.server.tool_calls.json_calls import argument_schemas, call_object_rules, take_call_object, take_json
-from localspec.server.tool_calls.source import Reading, Source, next_char, take_literal, take_space, take_until
+from localspec.server.tool_calls.source import Reading, Source, next_char, take_literal, take_short, take_space
 from localspec.server.tool_calls.tools import name_of
 from localspec.server.tool_calls.turns import calls_of, with_calls
 
@@ -99,19 +99,10 @@ def take_call_list(source: Source, calls: CallSink) -> Reading[None]:
 
 
 def _take_named_call(source: Source, calls: CallSink) -> Reading[None]:
-    name = ""
-
-    def add(piece: str) -> None:
-        nonlocal name
-        name += piece
-        if len(name) > _LONGEST_NAME:
-            raise NotACallError
-
-    marker = yield from take_until(source, (ARGS, CALL_ID, "{"), add)
-    name = name.strip()
+    name = ((yield from take_short(source, (ARGS, CALL_ID, "{"), _LONGEST_NAME)) or "").strip()
     calls.schema(name)
-    if marker == CALL_ID:
-        yield from take_until(source, (ARGS, "{"), lambda _: None)
+    if source.starts_with(CALL_ID):
+        yield from take_short(source, (ARGS, "{"), _LONGEST_NAME)
     yield from take_literal(source, ARGS)
     yield from take_space(source)
     if (yield from next_char(source)) != "{":

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from localspec.server.tool_calls import json_text
+
 # The template prints with Jinja's `string`, and models learned from it.
-_PYTHON_NAMES: Final = {"True": True, "False": False, "None": None}
-_KEYWORDS_WITH_TYPES: Final = ("$ref", "allOf", "properties", "items", "enum", "const")
+_PYTHON_NAMES: Final = {"True": "true", "False": "false", "None": "null"}
+_KEYWORDS_WITH_TYPES: Final = ("$ref", "allOf", "properties", "items")
+_UNIONS: Final = ("anyOf", "oneOf")
 
 
 class TextValue:
@@ -22,57 +24,95 @@ class TextValue:
     def add(self, piece: str) -> None:
         text = self._held + piece
         self._held = "\n" if text.endswith("\n") else ""
-        self._emit(json.dumps(text.removesuffix("\n"), ensure_ascii=False)[1:-1])
+        self._emit(json_text.write(text.removesuffix("\n"))[1:-1])
 
     def end(self) -> None:
         self._emit('"')
 
 
-def is_text(schema: Mapping[str, Any], *, unless_known: bool = False) -> bool:
-    """Whether every value of the schema is a text. `unless_known`: whether one may be, as far as it tells."""
+def is_text(schema: Mapping[str, Any]) -> bool:
+    """Whether every value of the schema is a text."""
+    return _types(schema) == {"string"}
+
+
+def may_be_any_text(schema: Mapping[str, Any]) -> bool:
+    """Whether texts are allowed that the schema does not list, as far as it tells."""
+    if _listed(schema) is not None:
+        return False
+    branches = _branches(schema)
+    if branches:
+        return any(may_be_any_text(branch) for branch in branches)
     types = _types(schema)
-    return types == {"string"} or (unless_known and ("string" in types or (not types and not _says_more(schema))))
+    return "string" in types or not (types or any(key in schema for key in _KEYWORDS_WITH_TYPES))
 
 
 def texts_allowed(schema: Mapping[str, Any]) -> list[str]:
-    """The texts of an enumeration of texts; none: it is no such thing."""
-    listed = [schema["const"]] if "const" in schema else schema.get("enum")
-    if isinstance(listed, list) and listed and all(isinstance(each, str) for each in listed):
-        return [str(each) for each in listed]
-    return []
+    """The texts that the schema lists."""
+    listed = _listed(schema)
+    if listed is not None:
+        return [each for each in listed if isinstance(each, str)]
+    return [text for branch in _branches(schema) for text in texts_allowed(branch)]
 
 
-def value_of(text: str, schema: Mapping[str, Any]) -> Any:
-    """What a value is that is not certainly a text: JSON where its type is allowed, else the text itself."""
+def without_texts(schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The schema without the texts that it lists; None: nothing else is left."""
+    listed = _listed(schema)
+    if listed is not None:
+        others = [each for each in listed if not isinstance(each, str)]
+        return {"enum": others} if others else None
+    branches = _branches(schema)
+    if not branches or not texts_allowed(schema):
+        return schema
+    others = [other for branch in branches if (other := without_texts(branch)) is not None]
+    beside = {key: value for key, value in schema.items() if key not in _UNIONS}
+    return {**beside, "anyOf": others} if others else None
+
+
+def json_of(text: str, schema: Mapping[str, Any]) -> str:
+    """The JSON of a value that is not certainly a text: what is written where its type is allowed, else the text."""
+    if text in texts_allowed(schema):
+        return json_text.write(text)
     types = _types(schema)
-    written = text.strip()
+    written = _PYTHON_NAMES.get(text.strip(), text.strip())
     try:
-        value = _PYTHON_NAMES[written] if written in _PYTHON_NAMES else json.loads(written, strict=False)
-    except (ValueError, RecursionError):
-        return text
-    if "string" in types and _type_of(value) not in types - {"string"}:
-        return text
-    return value
+        if "string" not in types or _type_of(json_text.read(written)) in _with_integers(types) - {"string"}:
+            return json_text.checked(written)
+    except ValueError:
+        pass
+    return json_text.write(text)
+
+
+def _listed(schema: Mapping[str, Any]) -> list[Any] | None:
+    """The only values that are allowed, where the schema lists them."""
+    listed = [schema["const"]] if "const" in schema else schema.get("enum")
+    return listed if isinstance(listed, list) and listed else None
+
+
+def _branches(schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The schemas of which a value has to follow one, where that is all that is said."""
+    for key in _UNIONS:
+        branches = schema.get(key)
+        if isinstance(branches, list) and all(isinstance(each, Mapping) for each in branches):
+            return branches
+    return []
 
 
 def _types(schema: Mapping[str, Any]) -> set[str]:
     """The types that are allowed, by their names in JSON schema; none: the schema does not say."""
-    if texts_allowed(schema):
-        return {"string"}
+    listed = _listed(schema)
+    if listed is not None:
+        return set(map(_type_of, listed))
     named = schema.get("type")
     if isinstance(named, str):
         return {named}
     if isinstance(named, list):
         return {str(each) for each in named}
-    branches = schema.get("anyOf") or schema.get("oneOf")
-    if isinstance(branches, list) and all(isinstance(each, Mapping) for each in branches):
-        kinds = [_types(each) for each in branches]
-        return set().union(*kinds) if all(kinds) else set()
-    return set()
+    kinds = [_types(branch) for branch in _branches(schema)]
+    return set().union(*kinds) if all(kinds) else set()
 
 
-def _says_more(schema: Mapping[str, Any]) -> bool:
-    return any(key in schema for key in (*_KEYWORDS_WITH_TYPES, "anyOf", "oneOf"))
+def _with_integers(types: set[str]) -> set[str]:
+    return types | {"integer"} if "number" in types else types
 
 
 def _type_of(value: object) -> str:

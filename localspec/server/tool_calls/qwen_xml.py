@@ -8,23 +8,44 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar, Final
 
 from localspec.errors import UsageError
 from localspec.llama.gbnf import literal, one_of
 from localspec.llama.sampling_params import GrammarSchema
+from localspec.server.tool_calls import json_text
 from localspec.server.tool_calls.calls import CallSink, NotACallError
 from localspec.server.tool_calls.format import ToolFormat
-from localspec.server.tool_calls.gbnf import Rules, trigger, until
-from localspec.server.tool_calls.json_calls import owner
-from localspec.server.tool_calls.qwen_values import TextValue, is_text, texts_allowed, value_of
-from localspec.server.tool_calls.source import Reading, Source, take_literal, take_space, take_until
+from localspec.server.tool_calls.gbnf import Rules, beginning, trigger, until
+from localspec.server.tool_calls.json_calls import owner, take_json
+from localspec.server.tool_calls.qwen_values import (
+    TextValue,
+    is_text,
+    json_of,
+    may_be_any_text,
+    texts_allowed,
+    without_texts,
+)
+from localspec.server.tool_calls.source import (
+    Reading,
+    Source,
+    next_char,
+    take_closing,
+    take_literal,
+    take_short,
+    take_space,
+    take_until,
+)
 from localspec.server.tool_calls.tools import name_of, parameters_of
 
 _CALL, _CALL_END = "<tool_call>", "</tool_call>"
 _FUNCTION, _FUNCTION_END = "<function=", "</function>"
 _PARAMETER, _PARAMETER_END = "<parameter=", "</parameter>"
+_BRACKETS: Final = ("{", "[", '"')
 _LONGEST_NAME: Final = 200
+# Of a name, so much may come with the end of the tag before it.
+_LONGEST_TOKEN: Final = 16
 
 
 class QwenXmlFormat(ToolFormat):
@@ -34,7 +55,7 @@ class QwenXmlFormat(ToolFormat):
     # Some replies leave the outer tag out.
     openings: ClassVar[tuple[str, ...]] = (_CALL, _FUNCTION)
     markers: ClassVar[tuple[str, ...]] = (_CALL, _CALL_END)
-    triggers: ClassVar[tuple[str, ...]] = (trigger(_CALL, _FUNCTION), f"({_FUNCTION})")
+    triggers: ClassVar[tuple[str, ...]] = (trigger(_CALL, _FUNCTION),)
 
     def _rules(self, tools: Sequence[Mapping[str, Any]], parallel: bool) -> Rules:
         names = one_of(f"tool-{number}" for number in range(len(tools)))
@@ -51,12 +72,16 @@ class QwenXmlFormat(ToolFormat):
             schemas += made
         return Rules("".join(lines), tuple(schemas))
 
+    def _triggers(self, tools: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+        names = "|".join(beginning(name_of(tool)[:_LONGEST_TOKEN]) for tool in tools)
+        return (*self.triggers, f"({_FUNCTION}(?:{names}))")
+
     def read(self, source: Source, calls: CallSink) -> Reading[None]:
         is_tagged = yield from take_literal(source, _CALL)
         yield from take_space(source)
         if not (yield from take_literal(source, _FUNCTION)):
             raise NotACallError
-        name = yield from _take_name(source)
+        name = (yield from _take_name(source)).strip()
         properties = calls.schema(name)["properties"]
         calls.begin(name)
         calls.arguments("{")
@@ -64,11 +89,12 @@ class QwenXmlFormat(ToolFormat):
         while (yield from take_until(source, (_PARAMETER, _FUNCTION_END), lambda _: None)) == _PARAMETER:
             yield from take_literal(source, _PARAMETER)
             key = yield from _take_name(source)
+            key = key if key in properties else key.strip()
             schema = properties.get(key, {})
             if key in given:
                 yield from take_until(source, (_PARAMETER_END,), lambda _: None)
             else:
-                calls.arguments((", " if given else "") + json.dumps(key, ensure_ascii=False) + ": ")
+                calls.arguments((", " if given else "") + json_text.write(key) + ": ")
                 yield from _take_value(source, calls, schema if isinstance(schema, Mapping) else {})
             given.add(key)
             yield from take_literal(source, _PARAMETER_END)
@@ -77,22 +103,19 @@ class QwenXmlFormat(ToolFormat):
         calls.arguments("}")
         calls.end()
         yield from take_space(source)
-        if is_tagged and (yield from take_literal(source, _CALL_END)):
+        if is_tagged and (yield from take_closing(source, _CALL_END)):
             source.hold()
 
 
 def _take_name(source: Source) -> Reading[str]:
-    name = ""
-
-    def add(piece: str) -> None:
-        nonlocal name
-        name += piece
-        if len(name) > _LONGEST_NAME:
-            raise NotACallError
-
-    yield from take_until(source, (">",), add)
+    name = yield from take_short(source, (">",), _LONGEST_NAME)
+    if name is None:
+        if len(source.rest) <= _LONGEST_NAME:
+            # The reply ends here: no content comes of it.
+            source.take(len(source.rest))
+        raise NotACallError
     yield from take_literal(source, ">")
-    return name.strip()
+    return name
 
 
 def _take_value(source: Source, calls: CallSink, schema: Mapping[str, Any]) -> Reading[None]:
@@ -105,9 +128,15 @@ def _take_value(source: Source, calls: CallSink, schema: Mapping[str, Any]) -> R
         text.end()
         return
     pieces: list[str] = []
+    if not may_be_any_text(schema) and not any(text.startswith(_BRACKETS) for text in texts_allowed(schema)):
+        # The tag may stand in a string of JSON.
+        pieces.append((yield from take_space(source)))
+        if (yield from next_char(source)) in _BRACKETS:
+            with suppress(NotACallError):
+                yield from take_json(source, pieces.append)
     if not (yield from take_until(source, (_PARAMETER_END,), pieces.append)):
         raise NotACallError
-    calls.arguments(json.dumps(value_of("".join(pieces).removesuffix("\n"), schema), ensure_ascii=False))
+    calls.arguments(json_of("".join(pieces).removesuffix("\n"), schema))
 
 
 def _tool_rule(number: int, tool: Mapping[str, Any]) -> tuple[str, list[GrammarSchema]]:
@@ -122,15 +151,37 @@ def _tool_rule(number: int, tool: Mapping[str, Any]) -> tuple[str, list[GrammarS
             )
         schema = described if isinstance(described, Mapping) else {}
         rule = f"tool-{number}-{place}"
-        allowed = texts_allowed(schema)
-        if allowed:
-            value = f'{one_of(map(literal, allowed))} ws "{_PARAMETER_END}"'
-        elif is_text(schema, unless_known=True):
-            value = "text"
+        values = []
+        if may_be_any_text(schema):
+            values.append("text")
         else:
-            value = f'args-{number}-{place} ws "{_PARAMETER_END}"'
-            shared = {name: parameters[name] for name in ("$defs", "definitions") if name in parameters}
-            schemas.append(GrammarSchema(f"args-{number}-{place}", owner(tool), json.dumps({**shared, **schema})))
-        lines.append(f'{rule} ::= {literal(_PARAMETER + key + ">")} "\\n" {value} ws\n')
+            allowed, others = texts_allowed(schema), without_texts(schema)
+            if allowed:
+                # The last line feed before the tag is not part of a text.
+                values.append(f'{one_of(map(literal, allowed))} "\\n{_PARAMETER_END}"')
+            if others is not None:
+                values.append(f'args-{number}-{place} ws "{_PARAMETER_END}"')
+                schemas.append(GrammarSchema(f"args-{number}-{place}", owner(tool), _within(parameters, others)))
+        lines.append(f'{rule} ::= {literal(_PARAMETER + key + ">")} "\\n" {one_of(values)} ws\n')
         sequence.append(rule if isinstance(required, list) and key in required else f"{rule}?")
     return f"tool-{number} ::= {' '.join(sequence)}\n" + "".join(lines), schemas
+
+
+def _within(parameters: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    """A property's schema as one of its own: what its references lead to, from the root of all parameters, is in it."""
+    text = json.dumps(schema)
+    if '"$ref"' not in text:
+        return text
+    return json.dumps({**_rebased(schema), "$defs": {"parameters": _rebased(parameters)}})
+
+
+def _rebased(part: Any) -> Any:
+    if isinstance(part, list):
+        return [_rebased(each) for each in part]
+    if not isinstance(part, Mapping):
+        return part
+    rebased = {key: _rebased(value) for key, value in part.items()}
+    reference = part.get("$ref")
+    if isinstance(reference, str) and (reference == "#" or reference.startswith("#/")):
+        rebased["$ref"] = "#/$defs/parameters" + reference[1:]
+    return rebased

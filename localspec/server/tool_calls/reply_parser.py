@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from localspec.server.reasoning import Reasoning
+from localspec.server.reasoning import CHANNELS, Reasoning
 from localspec.server.tool_calls.calls import CallSink, NotACallError
 from localspec.server.tool_calls.deltas import ContentDelta, Delta, ReasoningDelta, ToolCallStart
 from localspec.server.tool_calls.format import ToolFormat
@@ -34,11 +34,17 @@ class ReplyParser:
         reasoning: Reasoning | None,
         starts_in_reasoning: bool = False,
         tools: Sequence[Mapping[str, Any]] = (),
+        *,
+        tells_reasoning: bool = True,
     ) -> None:
-        """`tools`: those that the reply may call (of `read_tools`); without them nothing is a call."""
+        """`tools`: those that the reply may call (of `read_tools`); without them nothing is a call.
+
+        `tells_reasoning` false: reasoning is content, with the marks around it, and no call begins within it.
+        """
         self._format = tool_format if tools else None
         self._reasoning = reasoning
         self._starts_in_reasoning = starts_in_reasoning
+        self._tells_reasoning = tells_reasoning
         self._source = Source()
         self._deltas: list[Delta] = []
         self._content = _Passage(lambda text: self._deltas.append(ContentDelta(text)))
@@ -78,6 +84,8 @@ class ReplyParser:
         self._deltas.append(delta)
 
     def _thought(self) -> _Passage:
+        if not self._tells_reasoning:
+            return self._content
         passage = _Passage(lambda text: self._deltas.append(ReasoningDelta(text)))
         passage.strips_start = True
         return passage
@@ -102,6 +110,8 @@ class ReplyParser:
         if opens or self._starts_in_reasoning:
             # A model that repeats the mark which the prompt ends with is forgiven.
             source.release()
+            if opens and not self._tells_reasoning:
+                self._content.add(reasoning.opening)
             return True
         source.rewind()
         return False
@@ -109,8 +119,11 @@ class ReplyParser:
     def _read_reasoning(self, reasoning: Reasoning) -> Reading[None]:
         thought = self._thought()
         yield from take_until(self._source, (reasoning.closing,), thought.add)
-        yield from take_literal(self._source, reasoning.closing)
-        self._content.strips_start = True
+        is_closed = yield from take_literal(self._source, reasoning.closing)
+        if self._tells_reasoning:
+            self._content.strips_start = True
+        elif is_closed:
+            self._content.add(reasoning.closing)
 
     def _take_answer_start(self, reasoning: Reasoning) -> Reading[str]:
         """The mark that will end the answer, if it has begun with one."""
@@ -157,9 +170,25 @@ class ReplyParser:
         self._content.strips_start = True
         while (yield from next_char(self._source)):
             if self._format is None or starts or not (yield from self._try(self._format)):
-                thought = self._thought()
-                yield from take_message(self._source, thought.add, self._content.add, starts_in_reasoning=starts)
+                yield from self._read_message(starts)
             starts = False
+
+    def _read_message(self, starts_in_reasoning: bool) -> Reading[None]:
+        thought, opening = self._thought(), "" if starts_in_reasoning else CHANNELS.opening
+        is_marked = False
+
+        def think(text: str) -> None:
+            nonlocal is_marked
+            if not (is_marked or self._tells_reasoning):
+                thought.add(opening)
+            is_marked = True
+            thought.add(text)
+
+        has_ended = yield from take_message(
+            self._source, think, self._content.add, starts_in_reasoning=starts_in_reasoning
+        )
+        if is_marked and has_ended and not self._tells_reasoning:
+            thought.add(CHANNELS.closing)
 
 
 class _Passage:

@@ -116,6 +116,33 @@ def take_until(source: Source, markers: Sequence[str], emit: Callable[[str], Non
         yield
 
 
+def take_short(source: Source, markers: Sequence[str], longest: int) -> Reading[str | None]:
+    """The text before the first of `markers`, which is left unread, if one follows within `longest` characters.
+
+    Otherwise None, and nothing is read.
+    """
+    window = longest + max(map(len, markers))
+    while True:
+        rest = source.peek(window)
+        places = [place for marker in markers if 0 <= (place := rest.find(marker)) <= longest]
+        if places:
+            return source.take(min(places))
+        if source.has_ended or len(rest) == window:
+            return None
+        yield
+
+
+def take_closing(source: Source, text: str) -> Reading[bool]:
+    """As `take_literal`, but a reply that is cut short within `text` counts too."""
+    if (yield from take_literal(source, text)):
+        return True
+    rest = source.rest
+    if not (source.has_ended and rest and text.startswith(rest)):
+        return False
+    source.take(len(rest))
+    return True
+
+
 def _undecided(text: str, markers: Sequence[str], longest: int) -> int:
     """Where the end of the text may be the beginning of a marker; its length if it is not."""
     for start in range(max(0, len(text) - longest + 1), len(text)):

@@ -137,12 +137,7 @@ def _read_tool(tool: object, place: int) -> dict[str, Any]:
     function = tool.get("function", tool)
     if not isinstance(function, Mapping):
         raise UsageError(f"The function of tool {place} is not an object.")
-    name = function.get("name")
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise UsageError(
-            f"The name of tool {place} cannot be used: {str(name)[:100]!r}.",
-            hint="Use 1 to 128 letters, digits and the characters _ - . : /",
-        )
+    name = _read_name(function.get("name"), place)
     description = function.get("description")
     if description is not None and not isinstance(description, str):
         raise UsageError(f'The description of the tool "{name}" is not a text.')
@@ -159,6 +154,17 @@ def _read_tool(tool: object, place: int) -> dict[str, Any]:
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f'The parameters of the tool "{name}" are not JSON.') from error
     return {"type": "function", "function": {"name": name, "description": description or "", "parameters": schema}}
+
+
+def _read_name(name: object, place: int) -> str:
+    if not isinstance(name, str):
+        raise UsageError(f"Tool {place} has no name.", hint="Name the function that can be called.")
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"The name of tool {place} cannot be used: {name[:100]!r}.",
+            hint="Use 1 to 128 letters, digits and the characters _ - . : /",
+        )
+    return name
 
 
 def _listed(names: set[str]) -> str:
