@@ -6,6 +6,7 @@ import functools
 import os
 import shutil
 import signal
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -49,6 +50,19 @@ def _lacking_for_gpu() -> str:
     import llama_cpp
 
     return "" if llama_cpp.llama_supports_gpu_offload() else "llama.cpp is built for the CPU"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _home_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing of the person who runs the tests is read or written: configuration, profiles, cached headers, history.
+
+    For the whole session, so that fixtures of every scope are within it; tests that ask for a home set their own.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("LOCALSPEC_")]:
+            patch.delenv(name)
+        patch.setenv("LOCALSPEC_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
 
 
 @pytest.fixture

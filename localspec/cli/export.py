@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from localspec.cli.console import say, write_json
+from localspec.cli.endpoint import sampling_set
 from localspec.cli.export_commands import Exported, Plan, Repositories, llama_server, sglang, vllm
 from localspec.cli.option_groups import expand_groups
 from localspec.cli.options import PairOptions, SamplingOptions, SpeculationOptions, TunedOptions
@@ -74,7 +75,7 @@ def export(
         raise UsageError("--mode draft needs a draft model.", hint="Name one with --draft FILE, or use --mode lookup.")
     if selection.notice:
         say(selection.notice)
-    plan = _plan(selection)
+    plan = _plan(selection, sampling)
     if engine is OtherEngine.LLAMA_SERVER:
         exported = llama_server(plan, _help_text())
     else:
@@ -83,7 +84,7 @@ def export(
     _write(engine, exported, as_json=as_json)
 
 
-def _plan(selection: Selection) -> Plan:
+def _plan(selection: Selection, flags: SamplingOptions) -> Plan:
     settings, serve = selection.settings, selection.settings.serve
     if selection.sampling.grammar is not None or selection.sampling.json_schema is not None:
         raise UsageError("A grammar or a JSON schema belongs to one request.", hint="Clients send it with each.")
@@ -98,7 +99,7 @@ def _plan(selection: Selection) -> Plan:
         alias=serve.alias,
         asks_for_key=bool(os.environ.get(API_KEY_VARIABLE)),
         key_file=serve.api_key_file,
-        sampling=settings.sampling.given(),
+        sampling={name: getattr(selection.sampling, name) for name in sorted(sampling_set(settings, flags))},
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -15,15 +16,14 @@ from localspec.cli.console import LoadProgress, say
 from localspec.cli.option_groups import expand_groups
 from localspec.cli.options import PairOptions, SamplingOptions, SpeculationOptions, TunedOptions
 from localspec.cli.serve_options import ListenOptions, ServeOptions, flags_of, n_ctx_of, server_settings
+from localspec.config import API_KEY_VARIABLE
 from localspec.engine.client import EngineClient
 from localspec.engine.requests import Mode
 from localspec.errors import LocalspecError, UsageError
 from localspec.printable import one_line
-from localspec.server.editor_settings import PROGRAMS, Served, base_url, settings_for
+from localspec.server.editor_settings import PROGRAMS, Served, base_url, is_any_address, settings_for
 
 if TYPE_CHECKING:
-    import socket
-
     from localspec.engine.events import Loaded
     from localspec.engine.process import LoadListener
     from localspec.engine.requests import PairSpec
@@ -89,10 +89,9 @@ def _serve(pair: PairSpec, settings: ServerSettings, verbosity: int) -> int:
 
     access_rules(settings)  # refused before anything is loaded
     if not is_loopback(settings.host) and not settings.api_keys:
-        say(
-            f"Everybody who reaches {settings.host} can use this server. Give it a key, as in: "
-            "LOCALSPEC_API_KEY=$(openssl rand -hex 32) localspec serve ..."
-        )
+        where = "this machine" if is_any_address(settings.host) else one_line(settings.host)
+        say(f"Everybody who can reach {where} can use this server. Give it a key:")
+        say(f"  export {API_KEY_VARIABLE}=$(openssl rand -hex 32)")
     sockets = bind(settings.host, settings.port)
     with _ShownEngine(LoadProgress()) as engine:
         return asyncio.run(_run(engine, pair, settings, sockets, verbosity))
@@ -156,20 +155,35 @@ async def _run(
 
 
 def _announce(loaded: Loaded, settings: ServerSettings, url: str) -> None:
-    drafts = loaded.draft_name or ("no drafts" if settings.mode is Mode.PLAIN else "drafts copied from the text")
     name = f" as {one_line(settings.model_alias)}" if settings.model_alias else ""
-    say(f"Serving {one_line(loaded.target_name)}{name} with {one_line(drafts)} at {url}")
-    if loaded.speculation_note:
-        say(f"  {loaded.speculation_note}")
+    say(f"Serving {one_line(loaded.target_name)}{name}")
+    for label, text in _facts(loaded, settings, url):
+        say(f"  {label:<16}  {text}")
     if not loaded.has_chat_template:
         say("  The model carries no chat template: ChatML is assumed, and chats may suffer.")
-    say(
-        f"  {loaded.n_ctx} tokens of context, shared by up to {settings.n_parallel} replies at once; "
-        f"{settings.n_queue} more requests may wait"
-    )
-    say(f"  OpenAI base URL   {url}/v1" + (", with an API key" if settings.api_keys else ""))
-    say(f"  Status page       {url}/")
-    say(f"  Editor settings   localspec serve --settings NAME, of: {', '.join(PROGRAMS)}")
+
+
+def _facts(loaded: Loaded, settings: ServerSettings, url: str) -> list[tuple[str, str]]:
+    """What to know of a server, each short enough for a narrow terminal; a line without a label belongs to the last."""
+    replies = "one reply at a time" if settings.n_parallel == 1 else f"up to {settings.n_parallel} replies at once"
+    waiting = {0: "nobody", 1: "1 more request"}.get(settings.n_queue, f"{settings.n_queue} more requests")
+    copies = "none" if settings.mode is Mode.PLAIN else "copied from the text so far"
+    return [
+        ("Drafts", one_line(loaded.draft_name) if loaded.draft_name else copies),
+        *([("", loaded.speculation_note)] if loaded.speculation_note else []),
+        ("Context", f"{loaded.n_ctx:,} tokens, for {replies}"),
+        ("Queue", f"{waiting} may wait"),
+        ("OpenAI base URL", f"{url}/v1" + (", with an API key" if settings.api_keys else "")),
+        *([("From elsewhere", f"{_from_elsewhere(url)}/v1")] if is_any_address(settings.host) else []),
+        ("Status page", f"{url}/"),
+        ("Editor settings", "this command with --settings NAME, of:"),
+        ("", ", ".join(PROGRAMS)),
+    ]
+
+
+def _from_elsewhere(url: str) -> str:
+    """By the name of this machine, which the server answers to."""
+    return base_url(socket.gethostname(), int(url.rpartition(":")[2]))
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------

@@ -188,6 +188,9 @@ class Connection:
         elif any(isinstance(each, ConnectionRefusedError) for each in causes):
             hint = "Nothing listens there: start the server, or check host and port."
         elif isinstance(error, httpx2.RemoteProtocolError | httpx2.ReadError | httpx2.WriteError):
+            reason = (
+                "it closed the connection in the middle" if isinstance(error, httpx2.RemoteProtocolError) else reason
+            )
             return EndpointUnreachableError(
                 f"{url} has broken off: {reason}.", hint="Try again; if it happens again, look at the server's log."
             )

@@ -221,7 +221,6 @@ class TestLibrary:
         assert all(name in finding.value for name in (*features, *missing))
         assert ("GGML_NATIVE" in finding.advice) == bool(missing)
 
-
     def test_amx_is_left_alone(self, monkeypatch: pytest.MonkeyPatch):
         build = Build("", "", False, {"CPU": {"AVX512": "1", "AMX_INT8": "1"}}, None, ())
         monkeypatch.setattr(doctor_llama, "_inspected", lambda: build)

@@ -6,6 +6,7 @@ import json
 import shlex
 import stat
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,25 @@ from localspec.engine.requests import KvType, Mode, ModelSpec, PairSpec
 from tests.cli.conftest import Localspec, run_localspec
 from tests.native_fixtures import TinyModels
 
-CURRENT = "--spec-type --spec-draft-sampling {greedy,probabilistic}"
+# Of what llama-server says with --help: today, when --spec-type was new, and before.
+CURRENT = """
+-kvu,  --kv-unified, -no-kvu, --no-kv-unified
+--spec-draft-type-k, -ctkd, --cache-type-k-draft TYPE
+--spec-draft-n-max N                    number of tokens to draft for speculative decoding (default: 3)
+--spec-draft-sampling {greedy,probabilistic}
+--spec-type none,draft-simple,draft-eagle3,draft-mtp,ngram-simple,ngram-map-k,ngram-mod
+--spec-ngram-simple-size-n N            ngram size N for ngram-simple speculative decoding
+--draft, --draft-n, --draft-max N       the argument has been removed. use --spec-draft-n-max
+--spec-ngram-size-n N                   the argument has been removed.
+"""
+OLDER = """
+--kv-unified, -kvu
+-ctkd, --cache-type-k-draft TYPE
+--draft-max, --draft, --draft-n N       number of tokens to draft for speculative decoding (default: 16)
+--spec-type [none|ngram-cache|ngram-simple|ngram-map-k|ngram-mod]
+--spec-ngram-size-n N                   ngram size N for ngram-simple/ngram-map speculative decoding
+"""
+OLD = "--draft-max, --draft, --draft-n N       number of tokens to draft for speculative decoding (default: 16)"
 REPOSITORIES = ["--hf-target", "Qwen/Qwen3-8B", "--hf-draft", "Qwen/Qwen3-0.6B"]
 
 
@@ -90,16 +109,66 @@ def test_each_mode_has_its_kind_of_speculation(mode: Mode, kinds: str | None) ->
     assert ("--spec-ngram-simple-size-n" in given) == (mode in {Mode.AUTO, Mode.LOOKUP})
 
 
-def test_an_older_llama_server_gets_the_flags_that_it_has() -> None:
-    exported = llama_server(plan(mode=Mode.AUTO, n_draft=4), "--draft-max N")
+def test_an_old_llama_server_gets_the_flags_that_it_has() -> None:
+    exported = llama_server(plan(mode=Mode.AUTO, n_draft=4), OLD)
     given = options_in(list(exported.command))
     assert given["--draft-max"] == "4"
-    assert not [flag for flag in given if flag.startswith("--spec")]
+    assert not [flag for flag in given if flag.startswith("--spec") or flag in {"--kv-unified", "--cache-type-k-draft"}]
     assert [note for note in exported.notes if "copies nothing" in note]
+    assert [note for note in exported.notes if "divides the context" in note]
+
+
+def test_flags_of_the_time_when_only_copies_had_a_type() -> None:
+    given = options_in(list(llama_server(plan(mode=Mode.AUTO, n_draft=4), OLDER).command))
+    spec = {flag: value for flag, value in given.items() if "spec" in flag or flag.startswith("--draft")}
+    assert spec == {
+        "--spec-type": "ngram-simple",
+        "--draft-max": "4",
+        "--spec-ngram-size-n": "4",
+        "--spec-ngram-size-m": "10",
+    }
+    assert "--spec-type" not in options_in(list(llama_server(plan(mode=Mode.DRAFT), OLDER).command))
+
+
+def test_without_a_llama_server_here_a_current_one_is_meant() -> None:
+    unknown, current = (llama_server(plan(mode=Mode.AUTO), text).command for text in ("", CURRENT))
+    assert set(current) - set(unknown) == {"--spec-draft-sampling", "probabilistic"}
+
+
+def test_sampling_goes_along_in_the_words_of_llama_server() -> None:
+    sampling = {
+        "logit_bias": ((5, -1.5), (7, float("-inf")), (9, 2.0)),
+        "dry_multiplier": 0.8,
+        "dry_sequence_breakers": ("x", "\n"),
+        "repeat_last_n": -1,
+    }
+    words = list(llama_server(plan(sampling=sampling), CURRENT).command)
+    values = {flag: [after for word, after in pairwise(words) if word == flag] for flag in words}
+    assert values["--logit-bias"] == ["5-1.5", "7-inf", "9+2.0"]
+    assert values["--dry-sequence-breaker"] == ["x", "\n"]
+    # The whole context, which is -1 here, and is refused there.
+    given = options_in(words)
+    assert (given["--repeat-last-n"], given["--dry-penalty-last-n"]) == ("4096", "4096")
+    assert "-1" not in words
+
+
+def test_a_seed_that_is_too_large_there_is_told_and_left_out() -> None:
+    exported = llama_server(plan(n_draft=1, sampling={"seed": 2**32}), CURRENT)
+    assert "--seed" not in exported.command
+    assert [note for note in exported.notes if "4294967295" in note]
+
+
+def test_no_sequence_breakers_are_none_there_too() -> None:
+    assert (
+        options_in(list(llama_server(plan(sampling={"dry_sequence_breakers": ()}), CURRENT).command))[
+            "--dry-sequence-breaker"
+        ]
+        == "none"
+    )
 
 
 def test_what_differs_there_is_said() -> None:
-    notes = " ".join(llama_server(plan(mode=Mode.AUTO), "--spec-type").notes)
+    notes = " ".join(llama_server(plan(mode=Mode.AUTO), OLDER).notes)
     assert "Lengths do not adapt" in notes
     assert "--spec-draft-sampling" in notes
     assert "one length" in notes
@@ -148,6 +217,27 @@ def test_vllm_takes_the_speculation_as_json(localspec: Localspec, tiny: list[obj
     }
     assert (given["--max-model-len"], given["--max-num-seqs"]) == ("256", "4")
     assert [note for note in answer["notes"] if "GGUF" in note]
+
+
+def test_sampling_by_flags_goes_along(localspec: Localspec, tiny: list[object]) -> None:
+    flags = ["--logit-bias", "5-1", "--dry-sequence-breaker", "x", "--temp", 0.5]
+    done = localspec("export", "--engine", "llama-server", *tiny, *flags, check=0)
+    given = options_in(shlex.split(done.stdout.decode()))
+    assert (given["--logit-bias"], given["--dry-sequence-breaker"], given["--temp"]) == ("5-1.0", "x", "0.5")
+
+
+def test_vllm_gets_the_sampling_defaults_that_it_takes(localspec: Localspec, tiny: list[object]) -> None:
+    flags = ["--temp", 0.5, "--repeat-penalty", 1.1, "--xtc-probability", 0.1]
+    done = localspec("export", "--engine", "vllm", *tiny, *REPOSITORIES, *flags, "--json", check=0)
+    answer = json.loads(done.stdout)
+    given = options_in(answer["command"])
+    assert json.loads(given["--override-generation-config"]) == {"temperature": 0.5, "repetition_penalty": 1.1}
+    (left,) = [note for note in answer["notes"] if "stay behind" in note and "Sampling" in note]
+    assert left.endswith("xtc_probability.")
+    for engine in ("vllm", "sglang"):
+        done = localspec("export", "--engine", engine, *tiny, *REPOSITORIES, "--json", check=0)
+        assert b"--override-generation-config" not in done.stdout
+        assert b"generation_config.json decides" in done.stdout
 
 
 def test_vllm_copies_by_n_grams(localspec: Localspec, tiny: list[object]) -> None:

@@ -14,17 +14,23 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import psutil
 import pytest
 import yaml
 
+from localspec.engine.events import Failed, Finished, Prefilling, RequestEvent, StepDecoded
+from localspec.engine.requests import ChatPrompt, GenerateRequest, Message, Mode, SamplingParams
+from localspec.remote.endpoint import endpoint_at
+from localspec.remote.engine import RemoteEngine, stand_in
 from tests.cli.conftest import Localspec, clean_environment, run_localspec
 
 pytestmark = pytest.mark.native
 
 CHAT = "/v1/chat/completions"
+END = 257  # the token of the tiny models that ends a reply
 ENDLESS = {"ignore_eos": True, "stream": True, "messages": [{"role": "user", "content": "Hello"}]}
 
 
@@ -146,8 +152,9 @@ def test_it_says_where_it_is_and_ends_by_sigterm_with_0(serve: Callable[..., Ser
     code, text = server.end(signal.SIGTERM)
     assert code == 0
     assert f"http://127.0.0.1:{server.port}/v1" in text
-    assert "256 tokens of context" in text
+    assert "256 tokens, for up to 4 replies" in text
     assert "--settings" in text
+    assert max(map(len, text.splitlines())) <= 80, text  # a line that a terminal breaks is hard to read
     assert server.process.stdout is not None
     assert server.process.stdout.read() == ""
     assert engine
@@ -219,7 +226,12 @@ def test_requests_are_logged_only_when_asked_for(serve: Callable[..., Server]) -
 
 
 def test_another_address_without_a_key_is_warned_of(serve: Callable[..., Server]) -> None:
-    assert "Give it a key" in serve("--host", "0.0.0.0").end(signal.SIGTERM)[1]
+    server = serve("--host", "0.0.0.0")
+    name = f"{socket.gethostname()}:{server.port}"
+    assert server.status("/v1/models", host=name) == 200
+    text = server.end(signal.SIGTERM)[1]
+    assert "Give it a key" in text
+    assert f"http://{name}/v1" in text
     assert "Give it a key" not in serve("--host", "0.0.0.0", "--api-key", "k").end(signal.SIGTERM)[1]
 
 
@@ -229,6 +241,50 @@ def test_what_the_configuration_says_holds(home: Path, serve: Callable[..., Serv
     server = serve()
     assert server.model() == "from-file"
     assert "up to 3 replies" in server.end(signal.SIGTERM)[1]
+
+
+# --- our own clients --------------------------------------------------------------------------------------------------
+
+
+def test_our_chat_sees_the_numbers_while_a_reply_is_written(serve: Callable[..., Server]) -> None:
+    server = serve("--ctx", 1024, verbose="-v")
+    events: SimpleQueue[RequestEvent] = SimpleQueue()
+    endpoint = endpoint_at(f"http://127.0.0.1:{server.port}")
+    with RemoteEngine(endpoint, sampling_names={"logit_bias"}) as engine:
+        loaded = engine.load_and_wait(stand_in(endpoint))
+        assert (loaded.n_ctx, loaded.takes_modes) == (1024, True)
+        assert loaded.draft_name
+        prompt = ChatPrompt((Message("user", "Hello"),))
+        # Nothing ends the reply before its limit.
+        never_ends = SamplingParams(logit_bias=((END, float("-inf")),))
+        engine.submit(GenerateRequest(prompt, never_ends, max_tokens=48, mode=Mode.DRAFT), events.put)
+        told = [events.get(timeout=60)]
+        while not isinstance(told[-1], Finished | Failed):
+            told.append(events.get(timeout=60))
+    last = told[-1]
+    assert isinstance(last, Finished), last
+    assert last.metrics.n_tokens == 48
+    assert [event for event in told if isinstance(event, Prefilling)]
+    steps = [event.metrics for event in told if isinstance(event, StepDecoded)]
+    counts = [metrics.n_tokens for metrics in steps]
+    assert counts == sorted(set(counts))
+    assert counts[0] > 0
+    assert all(metrics.n_context_tokens and metrics.n_drafted for metrics in steps)
+    # No field was refused: it was asked once.
+    assert server.end(signal.SIGTERM)[1].count("POST /v1/chat/completions") == 1
+
+
+def test_generate_asks_a_server(serve: Callable[..., Server], localspec: Localspec, home: Path, tmp_path: Path) -> None:
+    server = serve("--api-key", "k", "--ctx", 1024)
+    args = ["generate", "--endpoint", f"http://127.0.0.1:{server.port}/v1", "--max-tokens", 8, "Hello"]
+    refused = localspec(*args)
+    assert refused.returncode != 0
+    assert b"401" in refused.stderr
+    assert b"LOCALSPEC_ENDPOINT_KEY" in refused.stderr
+    done = run_localspec(args, home, tmp_path, variables={"LOCALSPEC_ENDPOINT_KEY": "k"})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+    assert b"tokens" in done.stderr
 
 
 # --- without a server -------------------------------------------------------------------------------------------------

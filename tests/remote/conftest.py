@@ -32,7 +32,7 @@ PATIENCE = Patience(connect_s=5.0, question_s=5.0, silence_s=5.0)
 
 @pytest.fixture(autouse=True)
 def _own_world(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in list(os.environ):
+    for name in set(os.environ) - {"LOCALSPEC_HOME"}:
         if name.startswith(("LOCALSPEC_", "OPENAI_", "SSL_CERT")) or name.upper().endswith("_PROXY"):
             monkeypatch.delenv(name)
 
