@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -191,6 +192,8 @@ def _measure_overhead(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and report; the exit code. Ctrl-C reports what there is."""
     args = parse(arguments)
+    for number in (signal.SIGTERM, signal.SIGHUP):  # every server ends, as with Ctrl-C
+        signal.signal(number, signal.default_int_handler)
     results, code, conditions = Results(), 0, None
     try:
         pair = pair_of(args, n_slots=args.slots)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from localspec.errors import LocalspecError
 from localspec.llama.draft_model import read_in_one_pass
 from localspec.llama.sequence_cache import SequenceCache
-from localspec.speculative.drafter import EMPTY_DRAFT, Draft, Drafting
+from localspec.speculative.drafter import EMPTY_DRAFT, Draft, Drafting, PassRow
 
 __all__ = ["DraftUnderWay", "draft_together"]
 
@@ -33,7 +33,7 @@ class DraftUnderWay:
         """Whether it took part in a pass."""
         return self.pass_s > 0.0
 
-    def _go_on(self, *, row: int | None = None, error: LocalspecError | None = None) -> None:
+    def _go_on(self, *, row: PassRow | None = None, error: LocalspecError | None = None) -> None:
         """Until it wants to read, or ends."""
         try:
             if error is not None:
@@ -77,4 +77,4 @@ def _share_pass(readers: Sequence[DraftUnderWay]) -> None:
     pass_s = (time.perf_counter() - started) / n_served
     for each, row in zip(readers[:n_served], rows, strict=True):
         each.pass_s += pass_s
-        each._go_on(row=row)
+        each._go_on(row=PassRow(row, n_served))

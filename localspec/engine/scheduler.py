@@ -199,7 +199,7 @@ class Scheduler:
             sequence.prefilled(n_tokens, decode_s)
             self._emit(sequence.prefilling())
         all_step_rows = sum(each.n_rows for each in stepping)
-        n_drafting = max(1, sum(each.draft.has_read for each in stepping))
+        n_drafting = sum(each.draft.has_read for each in stepping)
         for each in stepping:
             with self._guarded(each.sequence):
                 events = each.sequence.verify(
@@ -208,7 +208,7 @@ class Scheduler:
                     n_rows=n_rows,
                     n_other_rows=all_step_rows - each.n_rows,
                     batch_width=batch_width,
-                    n_drafting=n_drafting if each.draft.has_read else 1,
+                    n_drafting=n_drafting,
                 )
                 self._deliver(each.sequence, events)
 
@@ -303,6 +303,8 @@ class Scheduler:
 
     def _admit(self, admitted: Admitted, prompt: list[int]) -> None:
         request = admitted.request
+        # Those that wait begin at once where there are slots for them.
+        self._evidence.batch_width = min(len(self._slots), len(self._active) + 1 + len(self._waiting))
         slot = self._slots.take(request.request_id, prompt, reuses_cache=request.reuses_cache)
         try:
             sequence = self._assembly.sequence(admitted, prompt, slot)

@@ -163,7 +163,7 @@ class ActiveSequence:
         n_rows: int,
         n_other_rows: int,
         batch_width: int,
-        n_drafting: int = 1,
+        n_drafting: int = 0,
     ) -> tuple[RequestEvent, ...]:
         """Judge the draft by the rows just decoded, commit, and tell what happened.
 

@@ -55,6 +55,9 @@ class Slots:
         for slot in self._slots:
             slot.draft = SequenceCache(pair.draft.context, slot.target.seq_id) if pair.draft else None
 
+    def __len__(self) -> int:
+        return len(self._slots)
+
     # --- slots -------------------------------------------------------------------------------------------------------
 
     @property

@@ -10,7 +10,7 @@ from localspec.errors import LocalspecError
 from localspec.llama.sampler import SamplerChain
 from localspec.llama.sequence_cache import SequenceCache
 from localspec.speculative.distribution import RandomSource, TokenDistribution
-from localspec.speculative.drafter import EMPTY_DRAFT, Draft, Drafting, WantsAnother
+from localspec.speculative.drafter import EMPTY_DRAFT, Draft, Drafting, PassRow, WantsAnother
 
 logger = logging.getLogger(__name__)
 
@@ -108,14 +108,16 @@ class DraftModelDrafter:
         try:
             pending = yield from self._catch_up(history)
             while pending:
-                logits = self._cache.context.logits((yield pending))
+                row, n_sharing = yield pending
+                logits = self._cache.context.logits(row)
                 distribution = self._ahead.distribution(logits)
                 token = distribution.sample(self._rng)
                 tokens.append(token)
                 distributions.append(distribution)
                 is_enough = wants_another is not None and not wants_another(
                     # A greedy draft is certain of itself by construction: how sure the model is, its logits tell.
-                    self._ahead.confidence(logits) if self._is_greedy else distribution.probability(token)
+                    self._ahead.confidence(logits) if self._is_greedy else distribution.probability(token),
+                    n_sharing,
                 )
                 if is_enough or len(tokens) == n_draft or self._ends_generation(token):
                     break
@@ -133,7 +135,7 @@ class DraftModelDrafter:
         self._has_given_up = True
         logger.warning("The draft model stops drafting for this reply: %s", error)
 
-    def _catch_up(self, history: Sequence[int]) -> Generator[Sequence[int], int, list[int]]:
+    def _catch_up(self, history: Sequence[int]) -> Generator[Sequence[int], PassRow, list[int]]:
         """Read all but the last few of what is pending; returns those, or nothing where they cannot be read."""
         cache = self._cache
         n_most = min(_MOST_AT_ONCE, cache.context.n_batch)

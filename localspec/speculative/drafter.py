@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from localspec.speculative.distribution import TokenDistribution
 
@@ -47,14 +47,25 @@ class Draft:
 
 EMPTY_DRAFT: Final = Draft(())
 
-WantsAnother = Callable[[float], bool]
-"""Told how sure the drafter was of the token that it has just drafted (0 to 1); says whether to draft one more."""
+
+class WantsAnother(Protocol):
+    """Says whether to draft one more token."""
+
+    def __call__(self, confidence: float, n_sharing: int = 1) -> bool:
+        """After one of which the drafter was so sure (0 to 1), from a pass that so many sequences shared."""
 
 
-Drafting = Generator[Sequence[int], int, Draft]
-"""A draft under way. It yields tokens that a model has to read, and is sent the row of the forward pass whose logits
-follow the last of them; what it returns is the draft. A pass belongs to the caller, so that several sequences can share
-one; where it fails, its error is thrown into the drafting."""
+class PassRow(NamedTuple):
+    """The row of a forward pass whose logits follow what was read, and how many sequences shared the pass."""
+
+    row: int
+    n_sharing: int = 1
+
+
+Drafting = Generator[Sequence[int], PassRow, Draft]
+"""A draft under way. It yields tokens that a model has to read, and is sent the row that follows the last of them; what
+it returns is the draft. A pass belongs to the caller, so that several sequences can share one; where it fails, its
+error is thrown into the drafting."""
 
 
 def drafted_at_once(drafting: Drafting) -> Draft:

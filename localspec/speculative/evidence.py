@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from localspec.speculative.acceptance import AcceptanceTable
-from localspec.speculative.ledger import Ledger, ProbeFund
+from localspec.speculative.ledger import Account
 from localspec.speculative.pass_times import PassTimes
-
-_MOST_RESTED_REQUESTS: Final = 8
 
 _PLACES: Final = (2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 17, 25)
 # Places differ little, and one where two rejections came early would never be tested again: drafts would end before it.
@@ -36,14 +34,11 @@ class Agreement:
 class ModelEvidence:
     """What is known of the drafts of a draft model. `prior` is the acceptance to expect before the first test."""
 
-    def __init__(self, plain_token_s: float, prior: float) -> None:
-        self.probes = ProbeFund(plain_token_s)
+    def __init__(self, prior: float) -> None:
         self._prior = prior
         self._overall = AcceptanceTable(())
         self._by_place = AcceptanceTable(_PLACES, prior_tests=_PRIOR_TESTS_OF_PLACE)
         self._by_confidence = AcceptanceTable(_CONFIDENCES)
-        self._n_to_rest = 0
-        self._last_rest = 1
 
     def at_place(self, place: int) -> float:
         """Acceptance of the token at `place` (from 1) before it is drafted, given that those before it are accepted."""
@@ -59,24 +54,11 @@ class ModelEvidence:
         self._by_place.record(place, accepted=accepted)
         self._by_confidence.record(confidence, accepted=accepted)
 
-    def takes_a_rest(self) -> bool:
-        """For a draft model that does not pay: whether it rests for one more request, or has another chance."""
-        if self._n_to_rest > 0:
-            self._n_to_rest -= 1
-            return True
-        self._last_rest = self._n_to_rest = min(2 * self._last_rest, _MOST_RESTED_REQUESTS)
-        return False
-
-    def note_that_it_pays(self) -> None:
-        """It pays: the next rest is a short one."""
-        self._last_rest, self._n_to_rest = 1, 0
-
 
 class CopyEvidence:
     """What is known of copies from the text so far."""
 
-    def __init__(self, plain_token_s: float) -> None:
-        self.probes = ProbeFund(plain_token_s)
+    def __init__(self) -> None:
         self._by_match = AcceptanceTable(_MATCHES)
 
     def after_match(self, n_matching: int) -> float:
@@ -89,16 +71,31 @@ class CopyEvidence:
 
 
 class Regime:
-    """What was learned from one kind of replies, greedy or sampled. Both sources draft on one ledger."""
+    """What was learned from one kind of replies, greedy or sampled.
 
-    def __init__(self, plain_token_s: float, agreement: float) -> None:
-        self.ledger = Ledger(plain_token_s)
-        self.model = ModelEvidence(plain_token_s, agreement)
-        self.copies = CopyEvidence(plain_token_s)
+    Acceptance is the same whoever else is served. Whether it pays is not: what drafts gain while a reply is alone must
+    not be lost by drafts beside others, so that there is an account for one, for two, for three or four sequences ...
+    """
+
+    def __init__(self, times: PassTimes, agreement: float) -> None:
+        self.model = ModelEvidence(agreement)
+        self.copies = CopyEvidence()
+        self._times = times
+        self._accounts: dict[int, Account] = {}
+
+    def account(self, batch_width: int) -> Account:
+        """What drafts may lose while a pass serves so many sequences. Both sources draft on one account."""
+        doubled = (batch_width - 1).bit_length()
+        if doubled not in self._accounts:
+            self._accounts[doubled] = Account(self._times.seconds(batch_width) / batch_width)
+        return self._accounts[doubled]
 
 
 class Evidence:
-    """All that is known of a pair. `target_times` and `draft_times`: passes of the two models; None: no draft model."""
+    """All that is known of a pair. `target_times` and `draft_times`: passes of the two models; None: no draft model.
+
+    `batch_width`: how many sequences a pass serves at present, for those that begin.
+    """
 
     def __init__(
         self, target_times: PassTimes, draft_times: PassTimes | None = None, agreement: Agreement | None = None
@@ -106,9 +103,9 @@ class Evidence:
         agreement = agreement or Agreement()
         self.target_times = target_times
         self.draft_times = draft_times
-        plain_token_s = target_times.seconds(1)
-        self._greedy = Regime(plain_token_s, agreement.greedy)
-        self._sampled = Regime(plain_token_s, agreement.sampled)
+        self.batch_width = 1
+        self._greedy = Regime(target_times, agreement.greedy)
+        self._sampled = Regime(target_times, agreement.sampled)
 
     def regime(self, *, greedy: bool) -> Regime:
         """What replies of that kind have shown."""

@@ -13,6 +13,7 @@ While a draft model drafts, the same rule decides about each further token, with
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
@@ -53,8 +54,9 @@ class ExpectedGain:
         self._draft_times = evidence.draft_times
         regime = evidence.regime(greedy=greedy)
         self._model_evidence, self._copy_evidence = regime.model, regime.copies
-        self._ledger = regime.ledger
-        self._ledger.begin()
+        self._regime = regime
+        self._account = regime.account(evidence.batch_width)
+        self._account.ledger.begin()
         self._rate = Rate()
         self._between_copies = BetweenCopies()
         self._copy_text = TextFactor()
@@ -65,17 +67,17 @@ class ExpectedGain:
         self._now = now
         self._n_other_rows = 0
         self._n_cells = 0  # tokens of context: of the prompt, then of the text so far
-        self._batch_width = 1
-        self._n_drafting = 1  # sequences that share a pass of the draft model, this one included
+        self._batch_width = self._n_drafting = evidence.batch_width
         self._price = 0.0
         # Of the plan that is carried out:
         self._plan: Plan | None = None
         self._is_probe = False
         self._n_matching = 0
         self._confidences: list[float] = []
+        self._passes: list[tuple[int, float]] = []  # of the draft model: who shared it, and its seconds
         self._reach = 1.0
         self._n_unread = 0
-        self._planned_at = self._first_drafted_at = self._last_drafted_at = 0.0
+        self._last_drafted_at = 0.0
 
     # --- before a step -----------------------------------------------------------------------------------------------
 
@@ -86,17 +88,19 @@ class ExpectedGain:
             return True
         if self._model is None or self._ceiling == 0:
             return False
-        evidence = self._model_evidence
+        account = self._account
         outlook = self._model_outlook(self._ceiling, n_unread=1)
         _, n_draft = outlook.best(self._price_of([outlook]))
         probe_s = outlook.most_lost_s(_PROBE_TOKENS)
-        if n_draft and (outlook.n_affordable(self._ledger.stake_s()) or evidence.probes.may_spend(probe_s)):
-            evidence.note_that_it_pays()
+        if n_draft and (
+            outlook.n_affordable(account.ledger.stake_s()) or self._probes(DraftSource.MODEL).may_spend(probe_s)
+        ):
+            account.note_that_it_pays()
             return True
         # Reading the prompt is in no ledger: a fund that has filled up meanwhile is no reason to do it.
-        if evidence.takes_a_rest():
+        if account.takes_a_rest():
             return False
-        evidence.probes.grant(probe_s)
+        self._probes(DraftSource.MODEL).grant(probe_s)
         return True
 
     def plan(self, history: Sequence[int], limit: int) -> Plan | None:
@@ -104,6 +108,7 @@ class ExpectedGain:
         self._plan, self._is_probe = None, False
         self._n_cells = len(history)
         self._confidences.clear()
+        self._passes.clear()
         self._reach = 1.0
         outlooks: dict[DraftSource, Outlook] = {}
         if self._model is not None:
@@ -116,7 +121,7 @@ class ExpectedGain:
         self._price = self._price_of(outlooks.values())
         best_gain = 0.0
         for source, outlook in outlooks.items():
-            stake_s = self._ledger.stake_s(outlook.reading_s)
+            stake_s = self._account.ledger.stake_s(outlook.reading_s)
             gain, n_draft = outlook.best(self._price, stake_s)
             if gain > best_gain:
                 best_gain = gain
@@ -124,7 +129,7 @@ class ExpectedGain:
                     n_draft = outlook.n_affordable(stake_s)
                 self._plan = Plan(source, n_draft, self._wants_another)
         self._plan = self._plan or self._probe(outlooks)
-        self._planned_at = self._now()
+        self._last_drafted_at = self._now()
         return self._plan
 
     def _probe(self, outlooks: Mapping[DraftSource, Outlook]) -> Plan | None:
@@ -140,13 +145,15 @@ class ExpectedGain:
 
     # --- inside a draft of the draft model ---------------------------------------------------------------------------
 
-    def _wants_another(self, confidence: float) -> bool:
-        """Whether some number of further tokens is worth its time, after one drafted with `confidence`."""
+    def _wants_another(self, confidence: float, n_sharing: int = 1) -> bool:
+        """Whether some number of further tokens is worth its time, after one drafted with `confidence`.
+
+        As long as `n_sharing` sequences draft, each bears its part of a pass; the last one bears it alone.
+        """
         assert self._draft_times is not None
         assert self._plan is not None
         now = self._now()
-        if not self._confidences:
-            self._first_drafted_at = now
+        self._passes.append((n_sharing, now - self._last_drafted_at))
         self._last_drafted_at = now
         self._confidences.append(confidence)
         n_drafted = len(self._confidences)
@@ -156,7 +163,7 @@ class ExpectedGain:
             return True
         self._reach *= self._model_evidence.once_drafted(confidence)
         reach, gain = self._reach, 0.0
-        draft_s = self._draft_s(1)
+        draft_s = self._draft_s(1, n_sharing)
         for n in range(n_drafted + 1, min(n_drafted + _LOOK_AHEAD, self._plan.n_draft) + 1):
             reach *= self._model_evidence.at_place(n)
             gain += reach - self._price * (draft_s + self._row_s(n))
@@ -168,13 +175,13 @@ class ExpectedGain:
 
     def update(self, outcome: StepOutcome) -> None:
         """Learn times, acceptance, the rate and what the draft has gained or lost."""
-        self._n_other_rows, self._batch_width = outcome.n_other_rows, outcome.batch_width
+        self._see_batch(outcome)
         plan, self._plan = self._plan, None  # of this step: the next one may come without a plan
         source, plain_s = outcome.source, self._plain_s()
         if plan is not None and source is None:
             self._retire(plan.source)
         if plan is not None and self._confidences:
-            self._learn_draft_times(outcome.n_drafting)
+            self._learn_draft_times()
         if source is not None:
             self._learn_acceptance(source, outcome)
             self._settle(source, outcome.n_accepted * plain_s / self._batch_width - self._spent_s(outcome))
@@ -185,8 +192,21 @@ class ExpectedGain:
         self._times.observe(outcome.n_rows, outcome.verify_s, self._n_cells)
         step_s = outcome.draft_s + outcome.verify_s
         self._rate.add(1 + outcome.n_accepted, step_s)
-        for each in (self._ledger, self._model_evidence.probes, self._copy_evidence.probes):
-            each.earn(min(step_s, plain_s) / self._batch_width)
+        self._account.earn(min(step_s, plain_s) / self._batch_width)
+
+    def _see_batch(self, outcome: StepOutcome) -> None:
+        """Who will be in the next pass, and who will draft: those who did, or all of them, if none did.
+
+        What pays for all together would pay for none of them alone.
+        """
+        self._n_other_rows, self._batch_width = outcome.n_other_rows, outcome.batch_width
+        account = self._regime.account(outcome.batch_width)
+        if account is not self._account:
+            account.ledger.begin()
+            self._account = account
+        n_stepping = min(outcome.batch_width, 1 + outcome.n_other_rows)  # the others read their prompts
+        n_others = outcome.n_drafting - bool(self._confidences)
+        self._n_drafting = 1 + n_others if outcome.n_drafting > 0 else n_stepping
 
     def _settle(self, source: DraftSource, gained_s: float) -> None:
         if gained_s > 0.0:
@@ -194,7 +214,7 @@ class ExpectedGain:
         if self._is_probe and gained_s <= 0.0:
             self._probes(source).spend(-gained_s)
         else:
-            self._ledger.settle(gained_s)
+            self._account.ledger.settle(gained_s)
 
     def _learn_acceptance(self, source: DraftSource, outcome: StepOutcome) -> None:
         for i in range(min(outcome.n_accepted + 1, outcome.n_draft)):
@@ -206,22 +226,24 @@ class ExpectedGain:
             else:
                 self._model_evidence.record(i + 1, self._confidences[i], accepted=accepted)
 
-    def _learn_draft_times(self, n_drafting: int) -> None:
+    def _learn_draft_times(self) -> None:
         assert self._draft_times is not None
-        self._n_drafting = n_drafting
-        first_s = self._first_drafted_at - self._planned_at
-        self._draft_times.observe(max(1, self._n_unread) + n_drafting - 1, first_s, self._n_cells)
-        n_further = len(self._confidences) - 1
-        if n_further:
-            further_s = (self._last_drafted_at - self._first_drafted_at) / n_further
-            self._draft_times.observe(n_drafting, further_s, self._n_cells)
+        (n_sharing, first_s), *further = self._passes
+        self._draft_times.observe(max(1, self._n_unread) * n_sharing, first_s, self._n_cells)
+        by_width: dict[int, list[float]] = {}
+        for n_sharing, seconds in further:
+            by_width.setdefault(n_sharing, []).append(seconds)
+        for n_sharing, all_s in by_width.items():
+            self._draft_times.observe(n_sharing, sum(all_s) / len(all_s), self._n_cells)
 
     def _spent_s(self, outcome: StepOutcome) -> float:
         """Seconds that the draft took, by the times that are usual: a hiccup of the machine is not its fault."""
         n, n_other = outcome.n_draft, outcome.n_other_rows
         spent_s = self._target_s(1 + n + n_other) - self._target_s(1 + n_other)
-        if outcome.source is DraftSource.MODEL and self._draft_times is not None:
-            spent_s += self._draft_s(max(1, self._n_unread)) + (n - 1) * self._draft_s(1)
+        if outcome.source is DraftSource.MODEL:
+            widths = [n_sharing for n_sharing, _ in self._passes]
+            spent_s += self._draft_s(max(1, self._n_unread), widths[0])
+            spent_s += sum(self._draft_s(1, n_sharing) for n_sharing in widths[1:])
         return spent_s
 
     def _retire(self, source: DraftSource) -> None:
@@ -236,8 +258,9 @@ class ExpectedGain:
     def _model_outlook(self, limit: int, n_unread: int) -> Outlook:
         assert self._draft_times is not None
         n_usual = min(max(1, n_unread), 2)  # two after a draft that was accepted whole
-        first_s, further_s = self._draft_s(n_usual), self._draft_s(1)
-        reading_s = self._draft_s(n_unread) - first_s if n_unread > n_usual else 0.0
+        n_sharing = self._n_drafting
+        first_s, further_s = self._draft_s(n_usual, n_sharing), self._draft_s(1, n_sharing)
+        reading_s = self._draft_s(n_unread, n_sharing) - first_s if n_unread > n_usual else 0.0
         places = range(1, limit + 1)
         return Outlook.of(
             [self._model_evidence.at_place(n) for n in places],
@@ -261,24 +284,25 @@ class ExpectedGain:
         """Seconds of a pass of the target over the text so far."""
         return self._times.seconds(n_rows, self._n_cells)
 
-    def _draft_s(self, n_rows: int) -> float:
-        """The same of the draft model: this sequence's part of a pass that others share."""
+    def _draft_s(self, n_rows: int, n_sharing: int) -> float:
+        """The same of the draft model: a sequence's part of a pass where each that shares it has `n_rows`."""
         assert self._draft_times is not None
-        n_others = self._n_drafting - 1
-        return self._draft_times.seconds(n_rows + n_others, self._n_cells) / self._n_drafting
+        return self._draft_times.seconds(n_rows * n_sharing, self._n_cells) / n_sharing
 
     def _plain_s(self) -> float:
-        return self._target_s(1 + self._n_other_rows)
+        """Seconds of a step in which nobody drafts: what drafts have to beat, also while others draft."""
+        return self._target_s(self._batch_width)
 
     def _price_of(self, outlooks: Iterable[Outlook]) -> float:
         """Tokens per second of all sequences in the pass: a second of drafting makes every one of them wait.
 
-        The measured rate, but not more than this step could reach: after a text that was easy, it would be too dear.
+        The measured rate, but not more than this step could reach if all did the same: after a text that was easy, it
+        would be too dear.
         """
-        plain_s = self._plain_s()
+        plain_s = self._plain_s() / self._batch_width
         reachable = max((each.best_rate(plain_s) for each in outlooks), default=1.0 / plain_s)
-        measured = self._rate.tokens_per_second or reachable
-        return max(1.0 / plain_s, min(measured, reachable)) * self._batch_width
+        measured = (self._rate.tokens_per_second or math.inf) * self._batch_width
+        return max(1.0 / plain_s, min(measured, reachable))
 
     def _probes(self, source: DraftSource) -> ProbeFund:
-        return self._copy_evidence.probes if source is DraftSource.LOOKUP else self._model_evidence.probes
+        return self._account.probes[source]

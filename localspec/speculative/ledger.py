@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from localspec.speculative.drafter import DraftSource
+
 # Drafting may lose these shares of the time of plain decoding: by drafts that promised a gain, and by probes. It starts
 # with some plain tokens' worth of time for each, a reply takes over no more than that, and it can save up more.
 _LOST_SHARE: Final = 0.005
@@ -13,6 +15,7 @@ _PROBED_SHARE: Final = 0.01
 _PROBE_TOKENS: Final = 4.0
 _FIRST_WAIT_STEPS: Final = 8
 _LONGEST_WAIT_STEPS: Final = 256
+_MOST_RESTED_REQUESTS: Final = 8
 
 
 class Ledger:
@@ -77,3 +80,30 @@ class ProbeFund:
         """A probe has failed."""
         self._seconds -= lost_s
         self._n_to_wait, self._next_wait = self._next_wait, min(2 * self._next_wait, _LONGEST_WAIT_STEPS)
+
+
+class Account:
+    """All that drafts may lose, and when a draft model that does not pay has another chance."""
+
+    def __init__(self, plain_token_s: float) -> None:
+        self.ledger = Ledger(plain_token_s)
+        self.probes = {source: ProbeFund(plain_token_s) for source in DraftSource}
+        self._n_to_rest, self._last_rest = 0, 1
+
+    def earn(self, plain_s: float) -> None:
+        """A step took the time of `plain_s` of plain decoding."""
+        self.ledger.earn(plain_s)
+        for fund in self.probes.values():
+            fund.earn(plain_s)
+
+    def takes_a_rest(self) -> bool:
+        """For a draft model that does not pay: whether it rests for one more request, or has another chance."""
+        if self._n_to_rest > 0:
+            self._n_to_rest -= 1
+            return True
+        self._last_rest = self._n_to_rest = min(2 * self._last_rest, _MOST_RESTED_REQUESTS)
+        return False
+
+    def note_that_it_pays(self) -> None:
+        """It pays: the next rest is a short one."""
+        self._last_rest, self._n_to_rest = 1, 0

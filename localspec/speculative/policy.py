@@ -25,8 +25,8 @@ class StepOutcome:
     `source` None: a plain step. `n_accepted` == `n_draft` is censored: a longer draft might have been accepted
     further. `verify_s` is the target's forward pass and the judging after it. The pass had `n_rows` rows and served
     `batch_width` sequences, this one included. `n_other_rows` were steps of other sequences; where `n_rows` is more
-    than these and the step's own, the pass also read prompts. `n_drafting` sequences, this one included, shared the
-    passes of the draft model, if it drafted.
+    than these and the step's own, the pass also read prompts. `n_drafting` of the sequences had a draft of the draft
+    model, this one included if it had one.
     """
 
     source: DraftSource | None
@@ -37,7 +37,7 @@ class StepOutcome:
     n_rows: int
     n_other_rows: int
     batch_width: int
-    n_drafting: int = 1
+    n_drafting: int = 0
 
 
 class DraftPolicy(Protocol):

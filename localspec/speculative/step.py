@@ -122,7 +122,7 @@ class SpeculativeStep:
         self._commit((), 0)
 
     def record(
-        self, pass_s: float, *, n_rows: int, n_other_rows: int = 0, batch_width: int = 1, n_drafting: int = 1
+        self, pass_s: float, *, n_rows: int, n_other_rows: int = 0, batch_width: int = 1, n_drafting: int = 0
     ) -> StepOutcome:
         """Tell the policy what the step that was just verified cost: `pass_s` in the target; see `StepOutcome`."""
         outcome = StepOutcome(
