@@ -74,7 +74,7 @@ class ActiveSequence:
         self._step_started = 0.0
         self.cache.keep_common_prefix(prompt)
         sampler.accept_prompt(prompt)
-        speculation.start(prompt)
+        speculation.start(prompt, self._n_max_tokens)
         self._n_for_drafters: int | None = None
         self._n_cached = self.cache.n_past
         metrics.prompt(len(prompt), self._n_cached)

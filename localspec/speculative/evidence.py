@@ -13,6 +13,12 @@ from localspec.speculative.acceptance import AcceptanceTable
 from localspec.speculative.ledger import Account
 from localspec.speculative.pass_times import PassTimes
 
+# A prompt's pieces below so many tokens say little of what one takes; a new piece moves the estimate by this share.
+_LEAST_READ: Final = 32
+_READING_STEP: Final = 0.2
+# Tokens of a reply before there were any, and the share by which one moves the estimate.
+_USUAL_REPLY: Final = 128.0
+_REPLY_STEP: Final = 0.1
 _PLACES: Final = (2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 17, 25)
 # Places differ little, and one where two rejections came early would never be tested again: drafts would end before it.
 _PRIOR_TESTS_OF_PLACE: Final = 24.0
@@ -80,8 +86,13 @@ class Regime:
     def __init__(self, times: PassTimes, agreement: float) -> None:
         self.model = ModelEvidence(agreement)
         self.copies = CopyEvidence()
+        self.n_reply = _USUAL_REPLY
         self._times = times
         self._accounts: dict[int, Account] = {}
+
+    def note_reply(self, n_tokens: int) -> None:
+        """A reply has ended. `n_reply` is how long they are, lately."""
+        self.n_reply += _REPLY_STEP * (n_tokens - self.n_reply)
 
     def account(self, batch_width: int) -> Account:
         """What drafts may lose while a pass serves so many sequences. Both sources draft on one account."""
@@ -94,7 +105,8 @@ class Regime:
 class Evidence:
     """All that is known of a pair. `target_times` and `draft_times`: passes of the two models; None: no draft model.
 
-    `batch_width`: how many sequences a pass serves at present, for those that begin.
+    `batch_width`: how many sequences a pass serves at present, for those that begin. `reading_token_s`: what the draft
+    model takes for a token of a prompt; None before it has read one.
     """
 
     def __init__(
@@ -104,8 +116,16 @@ class Evidence:
         self.target_times = target_times
         self.draft_times = draft_times
         self.batch_width = 1
+        self.reading_token_s: float | None = None
         self._greedy = Regime(target_times, agreement.greedy)
         self._sampled = Regime(target_times, agreement.sampled)
+
+    def note_reading(self, n_tokens: int, seconds: float) -> None:
+        """The draft model has read so much of a prompt at once."""
+        if n_tokens < _LEAST_READ:
+            return
+        before = self.reading_token_s or seconds / n_tokens
+        self.reading_token_s = before + _READING_STEP * (seconds / n_tokens - before)
 
     def regime(self, *, greedy: bool) -> Regime:
         """What replies of that kind have shown."""

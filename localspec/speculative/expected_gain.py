@@ -28,6 +28,12 @@ from localspec.speculative.reply_evidence import BetweenCopies, Rate, TextFactor
 
 # A probe is long enough to show more than luck, and short enough to be cheap.
 _PROBE_TOKENS: Final = 2
+# The first token waits until the draft model has read the prompt: over the whole reply that has to save so many times
+# what it takes.
+_WORTH_READING: Final = 1.5
+# Another chance for a draft model that does not pay: what it reads for that may take such a share of a reply. It comes
+# once in several requests.
+_CHANCE_SHARE: Final = 0.2
 # Looking further ahead changes nothing: the reach has faded, or the first tokens pay by themselves.
 _LOOK_AHEAD: Final = 8
 
@@ -52,6 +58,7 @@ class ExpectedGain:
     ) -> None:
         self._times = evidence.target_times
         self._draft_times = evidence.draft_times
+        self._evidence = evidence
         regime = evidence.regime(greedy=greedy)
         self._model_evidence, self._copy_evidence = regime.model, regime.copies
         self._regime = regime
@@ -70,6 +77,7 @@ class ExpectedGain:
         self._batch_width = self._n_drafting = evidence.batch_width
         self._price = 0.0
         # Of the plan that is carried out:
+        self._n_replied = 0
         self._plan: Plan | None = None
         self._is_probe = False
         self._n_matching = 0
@@ -79,10 +87,23 @@ class ExpectedGain:
         self._n_unread = 0
         self._last_drafted_at = 0.0
 
+    def has_read(self, n_tokens: int, seconds: float) -> None:
+        """Learn what reading a prompt takes."""
+        self._evidence.note_reading(n_tokens, seconds)
+
+    def end(self) -> None:
+        """Learn how long replies are."""
+        if self._n_replied:
+            self._regime.note_reply(self._n_replied)
+        self._n_replied = 0
+
     # --- before a step -----------------------------------------------------------------------------------------------
 
-    def begin(self, source: DraftSource, n_prompt: int) -> bool:
-        """Copies always; the draft model if it pays, may be probed, or has rested long enough."""
+    def begin(self, source: DraftSource, n_prompt: int, n_unread: int = 0, n_most: int | None = None) -> bool:
+        """Copies always; the draft model if it pays, may be probed, or has rested long enough.
+
+        What it will gain over a reply of the usual length has to be worth reading the prompt a second time.
+        """
         self._n_cells = n_prompt
         if source is DraftSource.LOOKUP:
             return True
@@ -91,6 +112,12 @@ class ExpectedGain:
         account = self._account
         outlook = self._model_outlook(self._ceiling, n_unread=1)
         _, n_draft = outlook.best(self._price_of([outlook]))
+        plain_token_s = self._plain_s() / self._batch_width
+        reply_s = plain_token_s * min(self._regime.n_reply, n_most or math.inf)
+        saved_share = 1.0 - 1.0 / (plain_token_s * outlook.best_rate(plain_token_s))
+        reading_s = self._reading_s(n_unread)
+        if n_draft and _WORTH_READING * reading_s > saved_share * reply_s:
+            return False
         probe_s = outlook.most_lost_s(_PROBE_TOKENS)
         if n_draft and (
             outlook.n_affordable(account.ledger.stake_s()) or self._probes(DraftSource.MODEL).may_spend(probe_s)
@@ -98,7 +125,7 @@ class ExpectedGain:
             account.note_that_it_pays()
             return True
         # Reading the prompt is in no ledger: a fund that has filled up meanwhile is no reason to do it.
-        if account.takes_a_rest():
+        if reading_s > _CHANCE_SHARE * reply_s or account.takes_a_rest():
             return False
         self._probes(DraftSource.MODEL).grant(probe_s)
         return True
@@ -176,6 +203,7 @@ class ExpectedGain:
     def update(self, outcome: StepOutcome) -> None:
         """Learn times, acceptance, the rate and what the draft has gained or lost."""
         self._see_batch(outcome)
+        self._n_replied += 1 + outcome.n_accepted
         plan, self._plan = self._plan, None  # of this step: the next one may come without a plan
         source, plain_s = outcome.source, self._plain_s()
         if plan is not None and source is None:
@@ -288,6 +316,12 @@ class ExpectedGain:
         """The same of the draft model: a sequence's part of a pass where each that shares it has `n_rows`."""
         assert self._draft_times is not None
         return self._draft_times.seconds(n_rows * n_sharing, self._n_cells) / n_sharing
+
+    def _reading_s(self, n_tokens: int) -> float:
+        """Seconds for a prompt. The first one is read to see what it takes, unless others have to wait for that."""
+        if self._evidence.reading_token_s is not None:
+            return n_tokens * self._evidence.reading_token_s
+        return self._draft_s(n_tokens, 1) if self._batch_width > 1 and n_tokens else 0.0
 
     def _plain_s(self) -> float:
         """Seconds of a step in which nobody drafts: what drafts have to beat, also while others draft."""

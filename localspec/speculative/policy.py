@@ -43,8 +43,17 @@ class StepOutcome:
 class DraftPolicy(Protocol):
     """Decides for one request, step by step: `plan`, then `update`. A step that fails has no `update`."""
 
-    def begin(self, source: DraftSource, n_prompt: int) -> bool:
-        """A request of `n_prompt` tokens begins: whether this drafter should read them: it will probably draft."""
+    def begin(self, source: DraftSource, n_prompt: int, n_unread: int = 0, n_most: int | None = None) -> bool:
+        """A request begins: whether this drafter should read its prompt, since it will probably draft.
+
+        Of `n_prompt` tokens it has not read `n_unread`; the reply will have at most `n_most`, None: nobody knows.
+        """
+
+    def has_read(self, n_tokens: int, seconds: float) -> None:
+        """The draft model took so long for so much of a prompt."""
+
+    def end(self) -> None:
+        """The request has ended."""
 
     def plan(self, history: Sequence[int], limit: int) -> Plan | None:
         """What to draft after `history`, at most `limit` (>= 1) tokens; None is a plain step."""
@@ -66,9 +75,15 @@ class FixedLength:
             raise ValueError(f"A fixed length is for one source of drafts; got {', '.join(lengths)}.")
         self._lengths = dict(lengths)
 
-    def begin(self, source: DraftSource, n_prompt: int) -> bool:  # noqa: ARG002 - the protocol's signature
+    def begin(self, source: DraftSource, n_prompt: int, n_unread: int = 0, n_most: int | None = None) -> bool:  # noqa: ARG002 - the protocol's signature
         """The source, if it drafts at all."""
         return self._lengths.get(source, 0) > 0
+
+    def has_read(self, n_tokens: int, seconds: float) -> None:
+        """Nothing to learn."""
+
+    def end(self) -> None:
+        """Nothing to learn."""
 
     def plan(self, history: Sequence[int], limit: int) -> Plan | None:  # noqa: ARG002 - the protocol's signature
         """The length, as far as there is room."""

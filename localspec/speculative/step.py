@@ -50,20 +50,29 @@ class SpeculativeStep:
 
     # --- the request -------------------------------------------------------------------------------------------------
 
-    def start(self, history: Sequence[int]) -> None:
-        """Begin a request whose prompt is `history`."""
+    def start(self, history: Sequence[int], n_most: int | None = None) -> None:
+        """Begin a request whose prompt is `history`; the reply will have at most `n_most` tokens."""
         for drafter in self._drafters.values():
             drafter.start(history)
         self._readers = [
-            drafter for source, drafter in self._drafters.items() if self._policy.begin(source, len(history))
+            drafter
+            for source, drafter in self._drafters.items()
+            if self._policy.begin(source, len(history), drafter.n_unread(history), n_most)
         ]
 
     def prefill(self, history: Sequence[int], max_tokens: int) -> int:
         """Let the drafters that are likely to draft read on, each at most `max_tokens`; tokens still pending."""
-        return sum(drafter.prefill(history, max_tokens) for drafter in self._readers)
+        n_pending = 0
+        for drafter in self._readers:
+            n_unread, started = drafter.n_unread(history), time.perf_counter()
+            n_pending += drafter.prefill(history, max_tokens)
+            if n_read := n_unread - drafter.n_unread(history):
+                self._policy.has_read(n_read, time.perf_counter() - started)
+        return n_pending
 
     def close(self) -> None:
         """Free what the drafters hold. May be called twice."""
+        self._policy.end()
         for drafter in self._drafters.values():
             drafter.close()
 

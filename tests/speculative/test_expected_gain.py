@@ -546,3 +546,128 @@ def test_a_long_prompt_that_drafts_would_not_pay_for_is_not_read_by_the_draft_mo
     in_long_text(world, evidence, 16_000)
     assert not Reply(world, evidence).policy.begin(MODEL, 16_000)
     assert Reply(world, evidence).policy.begin(MODEL, 100)
+
+
+# --- beside other replies --------------------------------------------------------------------------------------------
+
+
+class Together:
+    """Replies that share every pass: of the target, and of the draft model as long as they still draft."""
+
+    def __init__(self, world: World, evidence: Evidence, n_replies: int) -> None:
+        self.world = world
+        evidence.batch_width = n_replies
+        self.policies = [Reply(world, evidence).policy for _ in range(n_replies)]
+        self.n_drafting: list[int] = []
+
+    def step(self) -> int:
+        world, n_replies = self.world, len(self.policies)
+        world.n_read = world.n_history - 1
+        started = world.now
+        plans = [policy.plan(range(world.n_cells), 32) for policy in self.policies]
+        lengths, confidences = [0] * n_replies, [[] for _ in plans]
+        drafting = [i for i, plan in enumerate(plans) if plan is not None]
+        n_drafting = len(drafting)
+        while drafting:
+            world.spend(world.draft_s(len(drafting)))
+            n_sharing, goes_on = len(drafting), []
+            for i in drafting:
+                lengths[i] += 1
+                confidences[i].append(world.confidence(world.rng))
+                wants = plans[i].wants_another(confidences[i][-1], n_sharing)
+                if wants and lengths[i] < plans[i].n_draft:
+                    goes_on.append(i)
+            drafting = goes_on
+        draft_s = world.now - started
+        n_rows = n_replies + sum(lengths)
+        verify_s = world.spend(world.target_s(n_rows))
+        done = 0
+        for policy, length, confidence in zip(self.policies, lengths, confidences, strict=True):
+            n_accepted = 0
+            while n_accepted < length and world.rng.random() < world.acceptance(n_accepted + 1, confidence[n_accepted]):
+                n_accepted += 1
+            done += 1 + n_accepted
+            source, others = (MODEL if length else None), n_rows - 1 - length
+            policy.update(
+                StepOutcome(source, length, n_accepted, draft_s, verify_s, n_rows, others, n_replies, n_drafting)
+            )
+        self.n_drafting.append(n_drafting)
+        return done
+
+    def run(self, n_steps: int) -> float:
+        """Tokens per second of all together."""
+        started = self.world.now
+        return sum(self.step() for _ in range(n_steps)) / (self.world.now - started)
+
+
+# Measured on two cores: alone, drafts gain a half; beside others, rows and the draft model's passes cost too much.
+TWO_CORES = World(base_s=0.031, row_s=0.004, draft_base_s=0.0145, draft_row_s=0.005, acceptance=lambda i, c: 0.93)
+
+
+@pytest.mark.parametrize("n_replies", [3, 4, 8])
+def test_beside_others_it_steps_aside_where_a_batch_of_plain_steps_does_more(n_replies):
+    """Each alone would find its draft worth its own time; all of them make each other wait."""
+    world = copy_of(TWO_CORES, acceptance=TWO_CORES.acceptance)
+    evidence = world.evidence()
+    assert Reply(world, evidence).run(600) > 1.1 / world.target_s(1)
+    plain = n_replies / world.target_s(n_replies)
+    for _ in range(4):  # what was gained alone is not lost in a batch, not even at first
+        assert Together(world, evidence, n_replies).run(100) > 0.94 * plain
+    assert Together(world, evidence, n_replies).run(2_000) > 0.97 * plain
+    evidence.batch_width = 1
+    assert Reply(world, evidence).run(600) > 1.1 / world.target_s(1), "and alone it drafts as before"
+
+
+@pytest.mark.parametrize("n_replies", [2, 4, 8])
+def test_beside_others_it_drafts_where_all_gain(n_replies):
+    """A GPU: rows are free, and a pass of the draft model serves everybody. Alone, nobody could afford to draft."""
+    world = World(row_s=0.0001, draft_base_s=0.004, draft_row_s=0.00001)
+    plain = n_replies / world.target_s(n_replies)
+    batch = Together(world, world.evidence(), n_replies)
+    assert batch.run(600) > 1.8 * plain
+    assert batch.n_drafting.count(n_replies) > 500
+
+
+def test_the_last_one_that_drafts_bears_the_pass_alone():
+    world = World(row_s=0.0001, draft_base_s=0.008, draft_row_s=0.0)
+    evidence = world.evidence()
+    batch = Together(world, evidence, 4)
+    plan = batch.policies[0].plan((), 8)
+    assert plan is not None
+    assert plan.wants_another(0.9, 4)
+    assert not plan.wants_another(0.9, 1)
+
+
+@pytest.mark.parametrize(
+    ("n_unread", "n_most", "reads"),
+    [(0, None, True), (100, None, True), (2_000, None, False), (100, 16, False), (8, 16, True), (2_000, 10_000, False)],
+)
+def test_a_prompt_is_read_only_for_what_the_reply_can_save(n_unread, n_most, reads):
+    """A draft model that reads slowly: its reading is time until the first token."""
+    world = World(draft_base_s=0.004)
+    evidence = world.evidence()
+    first = Reply(world, evidence)
+    assert first.policy.begin(MODEL, 5_000, 5_000), "to see what reading takes"
+    first.policy.has_read(8, 100.0)  # too little to say anything
+    first.policy.has_read(512, 512 * 0.003)
+    assert Reply(world, evidence).policy.begin(MODEL, 5_000, n_unread, n_most) == reads
+
+
+def test_what_replies_usually_have_counts():
+    world = World(draft_base_s=0.004)
+    evidence = world.evidence()
+    evidence.note_reading(512, 512 * 0.003)
+    assert Reply(world, evidence).policy.begin(MODEL, 200, 200)
+    for _ in range(30):
+        reply = Reply(world, evidence)
+        reply.run(8)
+        reply.policy.end()
+        reply.policy.end()  # closed twice
+    assert not Reply(world, evidence).policy.begin(MODEL, 200, 200)
+    assert Reply(world, evidence).policy.begin(MODEL, 200, 4)
+
+
+def test_beside_others_nobody_waits_for_a_first_reading():
+    evidence = World(draft_base_s=0.004).evidence()
+    evidence.batch_width = 4
+    assert not Reply(World(draft_base_s=0.004), evidence).policy.begin(MODEL, 5_000, 5_000)

@@ -98,8 +98,14 @@ class RecordingPolicy:
         self._plans = list(plans)
         self.outcomes: list[StepOutcome] = []
 
-    def begin(self, source: DraftSource, n_prompt: int) -> bool:
+    def begin(self, source: DraftSource, n_prompt: int, n_unread: int = 0, n_most: int | None = None) -> bool:
         return source is MODEL
+
+    def has_read(self, n_tokens: int, seconds: float) -> None:
+        self.has_been_read = n_tokens
+
+    def end(self) -> None:
+        self.has_ended = True
 
     def plan(self, history: Sequence[int], limit: int) -> Plan | None:
         plan = self._plans.pop(0)
