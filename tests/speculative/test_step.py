@@ -97,12 +97,14 @@ class RecordingPolicy:
     def __init__(self, *plans: int | Plan | None) -> None:
         self._plans = list(plans)
         self.outcomes: list[StepOutcome] = []
+        self.readings: list[tuple[int, float]] = []
+        self.has_ended = False
 
     def begin(self, source: DraftSource, n_prompt: int, n_unread: int = 0, n_most: int | None = None) -> bool:
         return source is MODEL
 
     def has_read(self, n_tokens: int, seconds: float) -> None:
-        self.has_been_read = n_tokens
+        self.readings.append((n_tokens, seconds))
 
     def end(self) -> None:
         self.has_ended = True
@@ -251,6 +253,32 @@ def test_a_request_reaches_every_drafter_and_only_those_that_will_draft_read_the
     step.close()
     assert model.is_closed
     assert other.is_closed
+
+
+def test_what_was_read_of_a_prompt_is_told_with_its_time_and_the_end_too():
+    class Reading(CachingDrafter):
+        def prefill(self, history: Sequence[int], max_tokens: int) -> int:
+            self.cache += history[len(self.cache) : -1][:max_tokens]
+            return len(history) - 1 - len(self.cache)
+
+    policy = RecordingPolicy()
+    step = SpeculativeStep({MODEL: Reading()}, policy, ends)
+    step.start([1, 2, 3, 4, 5, 6], 10)
+    assert [step.prefill([1, 2, 3, 4, 5, 6], 3) for _ in range(3)] == [2, 0, 0]
+    assert [n for n, _ in policy.readings] == [3, 2]
+    assert all(seconds > 0.0 for _, seconds in policy.readings)
+    assert not policy.has_ended
+    step.close()
+    assert policy.has_ended
+
+
+def test_a_draft_that_has_to_read_is_not_made_at_once():
+    def reads() -> Drafting:
+        yield [1]
+        return Draft(())
+
+    with pytest.raises(ValueError, match="forward pass"):
+        drafted_at_once(reads())
 
 
 def test_a_plan_without_a_draft_is_a_plain_step(rng):
