@@ -32,8 +32,11 @@ _MOST_STEP_ROWS: Final = 1 + MAX_NUM_SPECULATIVE_TOKENS
 # While others wait for their next token, a chunk of a prompt may take a pass so long: as many seconds, or so many times
 # what a plain step of theirs takes. Smaller chunks than the last would read no prompt in reasonable time.
 _PATIENCE_S: Final = 0.1
-_PATIENCE_STEPS: Final = 3.0
+_PATIENCE_STEPS: Final = 6.0
 _LEAST_CHUNK: Final = 32
+# A pass with so many tokens of prompts tells how fast prompts are read; each moves the estimate by this share.
+_WIDE_PASS: Final = 48
+_PROMPT_SPEED_STEP: Final = 0.2
 
 
 @dataclass(slots=True)
@@ -65,6 +68,7 @@ class Scheduler:
         self._waiting: deque[_Waiting] = deque()
         self._active: list[ActiveSequence] = []  # the oldest first
         self._slots = Slots(pair, n_slots)
+        self._prompt_token_s: float | None = None  # seconds of the target for a token of a prompt, once it read one
         self._know(pair)
 
     def use(self, pair: LoadedPair) -> None:
@@ -194,6 +198,8 @@ class Scheduler:
             self._decode_failed([*(each.sequence for each in stepping), *(each[0] for each in prefilling)], error)
             return
         decode_s = time.perf_counter() - started
+        if sum(n_tokens for _, n_tokens in prefilling) >= _WIDE_PASS:
+            self._learn_prompt_speed(decode_s / n_rows)
         batch_width = len(stepping) + len(prefilling)
         for sequence, n_tokens in prefilling:
             sequence.prefilled(n_tokens, decode_s)
@@ -212,6 +218,11 @@ class Scheduler:
                 )
                 self._deliver(each.sequence, events)
 
+    def _learn_prompt_speed(self, token_s: float) -> None:
+        """Wide passes take less for a row than what narrow ones promise."""
+        before = self._prompt_token_s or token_s
+        self._prompt_token_s = before + _PROMPT_SPEED_STEP * (token_s - before)
+
     def _largest_chunk(self, running: list[ActiveSequence]) -> int:
         """How much of prompts the next pass may read, so that replies keep moving."""
         n_batch = self._pair.target.context.n_batch
@@ -220,6 +231,9 @@ class Scheduler:
             return n_batch
         times = self._evidence.target_times
         patience_s = max(_PATIENCE_S, _PATIENCE_STEPS * times.seconds(n_replying))
+        if self._prompt_token_s is not None:
+            n_tokens = int((patience_s - times.seconds(n_replying)) / self._prompt_token_s)
+            return max(_LEAST_CHUNK, min(n_batch, n_tokens))
         widest = n_replying * 2
         while widest < n_batch and times.seconds(widest) < patience_s:
             widest *= 2
