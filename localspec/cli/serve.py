@@ -19,7 +19,7 @@ from localspec.cli.serve_options import ListenOptions, ServeOptions, flags_of, n
 from localspec.config import API_KEY_VARIABLE
 from localspec.engine.client import EngineClient
 from localspec.engine.requests import Mode
-from localspec.errors import LocalspecError, UsageError
+from localspec.errors import UsageError
 from localspec.printable import one_line
 from localspec.server.editor_settings import PROGRAMS, Served, base_url, is_any_address, settings_for
 
@@ -108,8 +108,8 @@ class _ShownEngine(EngineClient):
         """Start loading a pair; see `EngineClient`."""
 
         def both(event: object) -> None:
-            self._show(event)
             listener(event)  # type: ignore[arg-type]
+            self._show(event)
 
         super().load(pair, both)
 
@@ -144,7 +144,7 @@ async def _run(
         try:
             if loading.done() and not endpoint.should_exit:  # who ends it while it loads makes loading fail
                 _announce(loading.result(), settings, url)
-        except LocalspecError:
+        except BaseException:  # else it would go on without a model
             endpoint.should_exit = True
             raise
         finally:
@@ -170,7 +170,7 @@ def _facts(loaded: Loaded, settings: ServerSettings, url: str) -> list[tuple[str
     copies = "none" if settings.mode is Mode.PLAIN else "copied from the text so far"
     return [
         ("Drafts", one_line(loaded.draft_name) if loaded.draft_name else copies),
-        *([("", loaded.speculation_note)] if loaded.speculation_note else []),
+        *([("", one_line(loaded.speculation_note))] if loaded.speculation_note else []),
         ("Context", f"{loaded.n_ctx:,} tokens, for {replies}"),
         ("Queue", f"{waiting} may wait"),
         ("OpenAI base URL", f"{url}/v1" + (", with an API key" if settings.api_keys else "")),
@@ -192,7 +192,7 @@ def _from_elsewhere(url: str) -> str:
 def _print_settings(program: Program, pair: PairSpec, settings: ServerSettings) -> None:
     served = Served(
         url=base_url(settings.host, settings.port or _DEFAULT_PORT),
-        model=settings.model_alias or pair.target.path.stem,
+        model=one_line(settings.model_alias or pair.target.path.stem),
         n_ctx=n_ctx_of(pair),
         needs_key=bool(settings.api_keys),
     )

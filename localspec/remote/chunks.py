@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from dataclasses import dataclass, fields
 from typing import Any, Final
@@ -154,7 +153,7 @@ def _count(section: dict[str, Any], name: str) -> int | None:
 
 def _speed(value: Any) -> float | None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and math.isfinite(value) and 0 < value <= _MOST else None
+    return float(value) if is_number and 0 < value <= _MOST else None
 
 
 def _unusable(server: str, what: str, data: str) -> EndpointAnswerError:

@@ -221,15 +221,17 @@ class RemoteEngine:
 
     def _start_reply(self, request: GenerateRequest, listener: RequestListener) -> None:
         request_id = request.request_id
+        if self._facts is None:
+            error = EngineError(f"{self.endpoint.url} was not asked who it is.", hint="Load first.")
+            _tell(listener, Failed(request_id, error))
+            return
         try:
-            if self._facts is None:
-                raise EngineError(f"{self.endpoint.url} was not asked who it is.", hint="Load first.")
             reply = RemoteReply(
                 request, self._facts, self._sampling_names, self._refused, lambda event: _tell(listener, event)
             )
             work = reply.run(self._connected())
-        except LocalspecError as error:
-            _tell(listener, Failed(request_id, error))
+        except Exception as failure:
+            _tell(listener, Failed(request_id, self._as_ours(failure)))
             return
 
         def end(task: asyncio.Task[Finished]) -> None:

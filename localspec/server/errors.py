@@ -167,7 +167,8 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 async def _on_any_error(_request: Request, _error: Exception) -> Response:
     """Starlette raises it again after this, for the server's log."""
-    return JSONResponse(_body("The endpoint failed on this request; its log says more.", "server_error"), 500)
+    body = _body("The endpoint failed on this request; its log says more.", "server_error")
+    return JSONResponse(body, 500, {"x-should-retry": "false"})
 
 
 def _validation_body(problems: Sequence[Any]) -> ErrorBody:

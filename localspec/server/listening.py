@@ -47,6 +47,7 @@ def bind(host: str, port: int) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     missing: OSError | None = None
     for family, kind, protocol, _, address in dict.fromkeys(found):
+        listener = None
         try:
             listener = socket.socket(family, kind, protocol)
             sockets.append(listener)
@@ -58,10 +59,12 @@ def bind(host: str, port: int) -> list[socket.socket]:
         except OSError as error:
             if error.errno in _NOT_HERE:  # "localhost" has an address of IPv6 also where there is none
                 missing = error
-                sockets.pop().close()
+                if listener is not None:
+                    sockets.remove(listener)
+                    listener.close()
                 continue
-            for listener in sockets:
-                listener.close()
+            for opened in sockets:
+                opened.close()
             raise _no_place(host, port, error) from error
     if not sockets:
         assert missing is not None

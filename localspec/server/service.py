@@ -51,6 +51,7 @@ _Event = TypeVar("_Event")
 _N_RECENT: Final = 32  # requests whose times say how long a place in the queue takes to become free
 _DEFAULT_REQUEST_S: Final = 5.0  # until the first has ended
 _MAX_RETRY_AFTER_S: Final = 120.0
+_MOST_QUESTIONS: Final = 64  # open at once, whatever the queue of replies is
 _END_WAIT_S: Final = 2.0  # for the engine to confirm what was cancelled at the end
 
 
@@ -335,7 +336,7 @@ class EngineService:
             LocalspecError: why there is no answer.
         """
         self.require_loaded()
-        if self._n_asked >= self.capacity:
+        if self._n_asked >= max(_MOST_QUESTIONS, self.capacity):
             raise BusyError(f"{self._n_asked} questions wait for an answer already.", retry_after_s=1.0)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[AnswerValue] = loop.create_future()

@@ -16,15 +16,16 @@ from localspec.server.settings import ServerSettings
 __all__ = ["Observed", "Service", "Settings", "model_name"]
 
 
-def _service(request: Request) -> EngineService:
+# `async`, though nothing is awaited: FastAPI gives other functions a thread each time.
+async def _service(request: Request) -> EngineService:
     return cast(EngineService, request.app.state.service)
 
 
-def _settings(request: Request) -> ServerSettings:
+async def _settings(request: Request) -> ServerSettings:
     return cast(ServerSettings, request.app.state.settings)
 
 
-def _observation(request: Request) -> Observation:
+async def _observation(request: Request) -> Observation:
     return cast(Observation, request.app.state.observation)
 
 

@@ -81,6 +81,7 @@ def test_vllm_reports_drafts_beside_usage() -> None:
         {"draft_n": 10**30, "draft_n_accepted": 4},
         {"predicted_per_second": math.nan},
         {"predicted_per_second": math.inf},
+        {"predicted_per_second": 10**400},
         {"predicted_per_second": 0},
         {"predicted_per_second": True},
         {"predicted_n": None, "prompt_n": 4},

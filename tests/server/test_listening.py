@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 
 import pytest
@@ -54,3 +55,25 @@ def test_an_address_of_others_is_refused(host: str, words: str) -> None:
     with pytest.raises(UsageError, match=words) as caught:
         bind(host, 0)
     assert "127.0.0.1" in caught.value.hint
+
+
+@pytest.mark.parametrize("order", [(socket.AF_INET6, socket.AF_INET), (socket.AF_INET, socket.AF_INET6)])
+def test_a_system_without_ipv6_listens_on_the_other_address(
+    monkeypatch: pytest.MonkeyPatch, order: tuple[int, int]
+) -> None:
+    """The name localhost has an address of IPv6 there, too."""
+    addresses = {socket.AF_INET6: ("::1", 0, 0, 0), socket.AF_INET: ("127.0.0.1", 0)}
+    found = [(family, socket.SOCK_STREAM, 6, "", addresses[family]) for family in order]
+    real = socket.socket
+
+    def without_ipv6(family: int = -1, *more: int, **named: int) -> socket.socket:
+        if family == socket.AF_INET6:
+            raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+        return real(family, *more, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    monkeypatch.setattr(socket, "socket", without_ipv6)
+    (bound,) = bind("localhost", 0)
+    with bound:
+        assert bound.getsockname()[0] == "127.0.0.1"
+        assert bound.getsockname()[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -83,11 +84,12 @@ def one_call_a_turn(messages: Sequence[Message]) -> tuple[Message, ...]:
 def merged(messages: Iterable[Message]) -> tuple[Message, ...]:
     """Neighbouring user turns as one, for templates that want user and assistant to take turns."""
     turns: list[Message] = []
-    for message in messages:
-        if turns and message.role == turns[-1].role == "user":
-            turns[-1] = replace(turns[-1], content=f"{turns[-1].content}\n\n{message.content}")
+    for role, group in itertools.groupby(messages, key=lambda message: message.role):
+        if role == "user":
+            first, *others = group
+            turns.append(replace(first, content="\n\n".join([first.content, *(each.content for each in others)])))
         else:
-            turns.append(message)
+            turns += group
     return tuple(turns)
 
 
