@@ -185,6 +185,8 @@ def test_replies_keep_moving_while_a_prompt_is_read(load: Callable[..., LoadedPa
     # As if a row took a millisecond: a prompt may hold the others up for a tenth of a second.
     times = engine.scheduler._evidence.target_times
     times.seconds = lambda n_rows, n_cells=0: 0.001 * n_rows  # type: ignore[method-assign]
+    engine.scheduler._learn_prompt_speed(0.001)
+    engine.scheduler._learn_prompt_speed = lambda token_s: None  # type: ignore[method-assign]
     engine.scheduler.submit(long)
     n_between = 0
     while not any(isinstance(event, StepDecoded) for event in engine.of(long.request_id)):

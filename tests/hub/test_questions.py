@@ -190,7 +190,7 @@ def test_a_long_ban_is_told_at_once_and_survives_pickling(server: FakeHub, hub: 
     [
         ({"Retry-After": "77"}, 77),
         ({"RateLimit": '"api";r=0;t=55', "RateLimit-Policy": '"fixed window";"api";q=500;w=300'}, 55),
-        ({"Retry-After": formatdate(time.time() + 900, usegmt=True)}, 900),
+        ({"Retry-After": "in 15 minutes"}, 900),
         ({"Retry-After": "9" * 400}, None),
         ({"Retry-After": "soon"}, None),
         ({"RateLimit": f'"api";r=0;t={"9" * 4000}'}, None),
@@ -201,6 +201,8 @@ def test_a_long_ban_is_told_at_once_and_survives_pickling(server: FakeHub, hub: 
 def test_how_long_to_wait_is_read_in_every_form(
     server: FakeHub, hub: Hub, headers: dict[str, str], wait_s: float | None
 ) -> None:
+    if headers.get("Retry-After") == "in 15 minutes":  # from now: the tests before this one take minutes
+        headers = {"Retry-After": formatdate(time.time() + 900, usegmt=True)}
     server.faults["api"] = [Fault(429, headers)] * 3
     with pytest.raises(HubUnreachableError) as failed:
         hub.search("x")

@@ -69,6 +69,7 @@ def _ask(native: Any, path: bytes, case: dict[str, Any], lines: list[str]) -> di
     model_params.no_alloc = True
     model_params.load_mode = native.LLAMA_LOAD_MODE_NONE
     model_params.n_gpu_layers = case.get("n_gpu_layers", -1)
+    model_params.use_extra_bufts = "AMX_INT8 = 1" not in native.llama_print_system_info().decode()  # as in our Model
     model = native.llama_model_load_from_file(path, model_params)
     assert model, "".join(lines)
     params = native.llama_context_default_params()  # as localspec.llama.context.Context
