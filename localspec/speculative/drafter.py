@@ -68,19 +68,6 @@ it returns is the draft. A pass belongs to the caller, so that several sequences
 error is thrown into the drafting."""
 
 
-def drafted_at_once(drafting: Drafting) -> Draft:
-    """The draft of a drafter that reads nothing.
-
-    Raises:
-        ValueError: it wants to read.
-    """
-    try:
-        next(drafting)
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
-    raise ValueError("The draft needs a forward pass.")
-
-
 class Drafter(Protocol):
     """Anything that proposes tokens for one sequence at a time.
 

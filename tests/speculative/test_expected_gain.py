@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from localspec.speculative.drafter import EMPTY_DRAFT, Draft, Drafting, DraftSource, WantsAnother, drafted_at_once
+from localspec.speculative.drafter import EMPTY_DRAFT, Draft, Drafting, DraftSource, WantsAnother
 from localspec.speculative.evidence import Agreement, Evidence
 from localspec.speculative.expected_gain import ExpectedGain
 from localspec.speculative.pass_times import PassTimes
 from localspec.speculative.policy import StepOutcome
 from localspec.speculative.prompt_lookup import PromptLookup
+from tests.speculative.drafts import drafted_at_once
 
 MODEL, LOOKUP = DraftSource.MODEL, DraftSource.LOOKUP
 

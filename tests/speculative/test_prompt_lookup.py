@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from localspec.speculative.drafter import drafted_at_once
 from localspec.speculative.prompt_lookup import MOST_MATCHING, PromptLookup
+from tests.speculative.drafts import drafted_at_once
 
 
 def n_common(left: Sequence[int], right: Sequence[int]) -> int:

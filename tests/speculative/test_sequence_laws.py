@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from localspec.speculative.distribution import RandomSource
-from localspec.speculative.drafter import Draft, Drafter, Drafting, DraftSource, WantsAnother, drafted_at_once
+from localspec.speculative.drafter import Draft, Drafter, Drafting, DraftSource, WantsAnother
 from localspec.speculative.policy import DraftPolicy, FixedLength, Plan
 from localspec.speculative.prompt_lookup import PromptLookup
 from localspec.speculative.step import SpeculativeStep
+from tests.speculative.drafts import drafted_at_once
 from tests.speculative.exact_law import (
     Law,
     MemorylessRows,

@@ -17,11 +17,11 @@ from localspec.speculative.drafter import (
     Drafting,
     DraftSource,
     WantsAnother,
-    drafted_at_once,
 )
 from localspec.speculative.policy import FixedLength, Plan, StepOutcome
 from localspec.speculative.prompt_lookup import PromptLookup
 from localspec.speculative.step import SpeculativeStep
+from tests.speculative.drafts import drafted_at_once
 
 END = 99
 MODEL, LOOKUP = DraftSource.MODEL, DraftSource.LOOKUP
